@@ -1,0 +1,67 @@
+"""The root of the error tree.
+
+    ShoalError                      every error that this project raises on purpose
+    ├── UsageError                  the command line or a call is wrong
+    ├── ConfigError                 a property, spec or file is wrong
+    ├── UnreachableError            a cluster or process does not answer
+    ├── LedgerError                 a ledger folder cannot be read as what it claims to be
+    ├── SystemFailure               a system under test did not start, stop or obey
+    ├── WireError                   bad bytes; the rest of this branch is in `shoal.wire.errors`
+    └── ClientError                 the rest of this branch is in `shoal.client.errors`
+
+An error says what happened, where, why if known, and what to do next (`remedy`).
+`blame` says whose fault it is: ours (`local`) or the other side's (`remote`).
+"""
+
+from typing import Literal
+
+Blame = Literal["local", "remote"]
+
+
+class ShoalError(Exception):
+    """Base of the tree. `str(error)` is one sentence fit for a user."""
+
+    blame: Blame = "local"
+    retriable: bool = False
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class UsageError(ShoalError):
+    """A command or call was given something that it cannot accept."""
+
+
+class ConfigError(ShoalError):
+    """A property, specification or file has an illegal value."""
+
+
+class UnreachableError(ShoalError):
+    """A cluster or process does not answer."""
+
+    blame: Blame = "remote"
+    retriable = True
+
+
+class LedgerError(ShoalError):
+    """A ledger is cut, of another run, or of another format."""
+
+
+class SystemFailure(ShoalError):
+    """A cluster, mirror or worker did not start, stop or obey."""
+
+
+class WireError(ShoalError):
+    """Bytes that do not mean what they must; `position` is where, in bytes."""
+
+    blame: Blame = "remote"
+
+    def __init__(self, message: str, *, position: int | None = None) -> None:
+        where = "" if position is None else f" at byte {position}"
+        super().__init__(f"{message}{where}")
+        self.position = position
+
+
+class ClientError(ShoalError):
+    """Something that the client of a cluster ran into."""

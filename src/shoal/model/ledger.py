@@ -1,0 +1,147 @@
+"""The ledgers of a run: tables, columns and the commit log, as the public format they are.
+
+Rules:
+- A run folder holds `run.json` (what was promised and planned), `commits.jsonl` (the
+  commit log), `ledger/TABLE/WORKER-EPOCH-NUMBER.parquet` (sealed segments, never renamed
+  or changed) and, after an audit, `result.json`, `report.html` and `tables/`.
+- A segment counts once it stands in the commit log; a reader opens only those.
+- Times are whole microseconds since the Unix epoch; -1 stands for "none".
+- Offsets are those of the log named in the row; -1 stands for "none".
+- A message is named by (producer, topic, lane, sequence); `topic` is always the name that
+  the producer wrote to, also in rows about the target.
+- Every Parquet file carries the key `shoal.format` in its schema metadata.
+
+Columns are (name, Arrow type name) pairs, so that this module needs no Arrow.
+"""
+
+from typing import Final
+
+FORMAT: Final = 1
+FORMAT_KEY: Final = b"shoal.format"
+
+Columns = tuple[tuple[str, str], ...]
+
+# One row for each attempt whose outcome its producer knows.
+ATTEMPTS: Final[Columns] = (
+    ("producer", "dictionary"),
+    ("topic", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("outcome", "int8"),  # index into OUTCOMES
+    ("error", "int16"),  # Kafka's code of the last error, 0 for none
+    ("offset", "int64"),  # in the source log
+    ("intended_us", "int64"),
+    ("sent_us", "int64"),
+    ("acked_us", "int64"),
+)
+
+# One row for each delivery, repeated ones too, in order of arrival within a file and
+# over the files of a worker in order of (epoch, number).
+RECEIPTS: Final[Columns] = (
+    ("group", "dictionary"),
+    ("consumer", "dictionary"),
+    ("assignment", "int32"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),  # in the log that the consumers read
+    ("producer", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("timestamp_us", "int64"),  # the record's timestamp
+    ("received_us", "int64"),
+    ("intact", "bool"),
+)
+
+# One row for each stream when its producer ended: how many attempts it made.
+MANIFESTS: Final[Columns] = (
+    ("producer", "dictionary"),
+    ("topic", "dictionary"),
+    ("lane", "int32"),
+    ("count", "int64"),
+)
+
+# One row for each log that was read in full, [start, end).
+SCANS: Final[Columns] = (
+    ("cluster", "dictionary"),  # "source" or "target"
+    ("topic", "dictionary"),
+    ("topic_id", "dictionary"),
+    ("partition", "int32"),
+    ("start", "int64"),
+    ("end", "int64"),
+)
+
+# One row for each message that a scan found.
+LOG: Final[Columns] = (
+    ("cluster", "dictionary"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),
+    ("producer", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("append_us", "int64"),  # -1 unless the topic stamps append times
+    ("timestamp_us", "int64"),
+    ("intact", "bool"),
+)
+
+# One row for each time a consumer's position was set; `offset` is the first one to read.
+ASSIGNMENTS: Final[Columns] = (
+    ("group", "dictionary"),
+    ("consumer", "dictionary"),
+    ("assignment", "int32"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),
+    ("assigned_us", "int64"),
+)
+
+# Where the mirror (in the source log) or a group (in the log it reads) stood at the end.
+POSITIONS: Final[Columns] = (
+    ("reader", "dictionary"),  # "mirror" or the name of a group
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),
+)
+
+# One row for each drain marker that arrived; markers are not messages.
+MARKERS: Final[Columns] = (
+    ("group", "dictionary"),
+    ("consumer", "dictionary"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),
+    ("producer", "dictionary"),
+    ("lane", "int32"),
+    ("sent_us", "int64"),
+    ("received_us", "int64"),
+)
+
+TABLES: Final[dict[str, Columns]] = {
+    "attempts": ATTEMPTS,
+    "receipts": RECEIPTS,
+    "manifests": MANIFESTS,
+    "scans": SCANS,
+    "log": LOG,
+    "assignments": ASSIGNMENTS,
+    "positions": POSITIONS,
+    "markers": MARKERS,
+}
+
+# Values of `attempts.outcome`.
+OUTCOMES: Final = ("ok", "failed", "unknown")
+OK: Final = 0
+FAILED: Final = 1
+UNKNOWN: Final = 2
+
+# Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
+# - lease:   worker, epoch            the worker may run; a newer epoch fences the older
+# - reserve: worker, epoch, producer, topic, lane, until
+#            sequences below `until` may have been sent, whatever else is recorded
+# - segment: worker, epoch, table, number, path, rows
+#            a sealed file, `path` relative to the run folder
+# - drained: producer, topic, lane, group
+#            a marker sent after the lane's last message arrived at that group
+# - foreign: worker, cluster, count   records of other runs or without our mark
+# - ended:   worker, epoch, reason    finished | stopped | lost | failed
+# - fault:   name, target, began_us, ended_us
+COMMIT_KINDS: Final = ("lease", "reserve", "segment", "drained", "foreign", "ended", "fault")

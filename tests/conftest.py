@@ -1,0 +1,13 @@
+"""What every test gets: hypothesis profiles."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
