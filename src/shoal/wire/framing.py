@@ -1,0 +1,131 @@
+"""Kafka's frames: a signed 32-bit length, then that many bytes.
+
+The decoder is made for `asyncio.BufferedProtocol`: it says where to receive next, is told how
+much came, and hands out complete frames.
+
+Rules of this file:
+- A large frame is received straight into memory of its own; small frames are copied out of a
+  buffer that is used again. Either way a frame's memory belongs to whoever holds the frame: it
+  is never reused, it is writable, and it holds that frame only.
+- A length is judged before anything is allocated for it, and memory grows with the bytes that
+  came, not with those that were announced: a peer that announces 100 MiB and sends nothing
+  costs no more than one that announces 1 MiB.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from shoal.wire.errors import LimitExceeded, Malformed
+
+Part = bytes | bytearray | memoryview
+
+# Kafka's own default of socket.request.max.bytes.
+DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
+LENGTH_SIZE = 4
+
+_LENGTH = Struct(">i")
+_LARGEST_LENGTH = (1 << 31) - 1
+# Frames that fit in here with their length are small.
+_SHARED_SIZE = 32 * 1024
+# A large frame's memory begins with this much and grows fourfold, up to the frame's length:
+# doubling would copy a 10 MiB frame one and a half times, this copies half of it.
+_FIRST_SIZE = 1024 * 1024
+_GROWTH = 4
+
+
+class FrameDecoder:
+    """From a stream of bytes to frames. After an error it is of no further use."""
+
+    __slots__ = ("_end", "_filled", "_large", "_length", "_limit", "_shared", "_start", "_taken")
+
+    def __init__(self, limit_bytes: int = DEFAULT_FRAME_LIMIT) -> None:
+        self._limit = min(limit_bytes, _LARGEST_LENGTH)
+        # The shared buffer holds received bytes from _start to _end.
+        self._shared = memoryview(bytearray(_SHARED_SIZE))
+        self._start = 0
+        self._end = 0
+        # The large frame that is being received, if there is one.
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._length = 0
+        # Bytes of the stream before the frame that comes next, for positions in errors.
+        self._taken = 0
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether a stream that ended now would end in the middle of a frame."""
+        return self._large is not None or self._start != self._end
+
+    def get_buffer(self, size_hint: int = -1) -> memoryview:
+        """Where to receive next; never empty, and good until `received`. The hint is asyncio's."""
+        if self._large is None:
+            return self._shared[self._end :]
+        return self._large[self._filled :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Take `count` bytes that now lie in the buffer; returns the frames they complete."""
+        if self._large is not None:
+            return self._received_large(count)
+        self._end += count
+        frames: list[memoryview] = []
+        while self._end - self._start >= LENGTH_SIZE:
+            length = self._judged_length()
+            end = self._start + LENGTH_SIZE + length
+            if end > self._end:
+                if LENGTH_SIZE + length > _SHARED_SIZE:
+                    self._begin_large(length)
+                break
+            frames.append(memoryview(bytearray(self._shared[self._start + LENGTH_SIZE : end])))
+            self._taken += end - self._start
+            self._start = end
+        self._make_room()
+        return frames
+
+    def _judged_length(self) -> int:
+        length: int = _LENGTH.unpack_from(self._shared, self._start)[0]
+        if length < 0:
+            raise Malformed(f"a frame announces {length} bytes", position=self._taken)
+        if length > self._limit:
+            message = f"a frame announces {length} bytes, the limit is {self._limit}"
+            raise LimitExceeded(message, position=self._taken)
+        return length
+
+    def _make_room(self) -> None:
+        """Move what is left to the front, unless there is nothing or it may stay."""
+        left = self._end - self._start
+        if left == 0:
+            self._start = self._end = 0
+        elif self._start and self._end > _SHARED_SIZE // 2:
+            self._shared[:left] = self._shared[self._start : self._end]
+            self._start, self._end = 0, left
+
+    def _begin_large(self, length: int) -> None:
+        arrived = self._shared[self._start + LENGTH_SIZE : self._end]
+        self._large = memoryview(bytearray(min(length, _FIRST_SIZE)))
+        self._large[: len(arrived)] = arrived
+        self._filled = len(arrived)
+        self._length = length
+        self._start = self._end = 0
+
+    def _received_large(self, count: int) -> list[memoryview]:
+        large = self._large
+        assert large is not None  # noqa: S101 - for the type checker
+        self._filled += count
+        if self._filled == self._length:
+            self._large = None
+            self._taken += LENGTH_SIZE + self._length
+            return [large]
+        if self._filled == len(large):
+            # A new array: the old one cannot be resized while the caller holds a view of it.
+            grown = memoryview(bytearray(min(self._length, self._filled * _GROWTH)))
+            grown[: self._filled] = large
+            self._large = grown
+        return []
+
+
+def frame(parts: Sequence[Part]) -> list[Part]:
+    """`parts` with their common length in front, ready for `writelines` or `sendmsg`."""
+    length = sum(map(len, parts))
+    if length > _LARGEST_LENGTH:
+        raise LimitExceeded(f"{length} bytes do not fit in one frame")
+    return [_LENGTH.pack(length), *parts]
