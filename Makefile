@@ -3,19 +3,69 @@
 .DEFAULT_GOAL := help
 STAMP := .venv/.shoal-setup
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
 
 # The first Python that runs is enough to start scripts/setup.py, which then looks for a
 # supported one and explains what is missing.
 $(STAMP): requirements/all.txt requirements/build.txt pyproject.toml scripts/setup.py
 	@python3 scripts/setup.py
 
-.PHONY: setup
-setup: $(STAMP) ## make .venv with everything locked in requirements/ (done by every other target)
-
-.PHONY: demo
-demo: setup ## send messages through source, mirror and target, and judge them; then plant one loss
-	@$(BIN)/shoal demo
-
 .PHONY: help
 help: ## explain every target
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-zA-Z%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv with everything locked in requirements/ (every other target does it)
+
+.PHONY: demo
+demo: setup ## send messages through source, mirror and target and judge them; then plant one loss
+	@$(BIN)/shoal demo
+
+.PHONY: test
+test: setup system-packages check ## all checks and tests (APT=yes installs a browser and kcat first)
+	SHOAL_APT=$(APT) $(PYTEST)
+
+.PHONY: test-fast
+test-fast: setup check ## checks, and the tests that need neither a JVM nor long runs (under a minute)
+	$(PYTEST) -n 2 -m "not slow and not apache and not spark and not system"
+
+.PHONY: check
+check: setup ## linter, formatter, types and import contracts
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: format
+format: setup ## format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+.PHONY: fuzz
+fuzz: setup ## throw COUNT bad inputs at the decoders (default 1 million), from SEED
+	$(BIN)/python scripts/fuzz.py --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
+
+.PHONY: prove-fuzz
+prove-fuzz: setup ## 10 million bad inputs; writes docs/proofs/fuzz.md
+	$(BIN)/python scripts/fuzz.py --count 10000000 --report docs/proofs/fuzz.md
+
+.PHONY: bench-%
+bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
+	$(BIN)/python -m benchmarks.$(subst -,_,$*)
+
+.PHONY: lock
+lock: setup ## renew the lock files from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+	  --group build --output-file requirements/build.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+	  pyproject.toml --extra spark --extra confluent --group dev --output-file requirements/all.txt
+
+.PHONY: clean
+clean: ## remove .venv and everything that was built
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Tests that judge with system tools list what is missing as 'not run'; APT=yes installs it.
+.PHONY: system-packages
+system-packages:
+ifeq ($(APT),yes)
+	@sh scripts/system_packages.sh
+endif

@@ -3,9 +3,11 @@
 Rules of this file: it runs on whatever Python `make` finds, so it uses no syntax
 newer than 3.6 and imports nothing outside the standard library; every refusal is
 one message that says what is wrong and what to do about it. Everything installed
-comes from `requirements/`, where each file is pinned by hash.
+comes from `requirements/`, where each file is pinned by hash. The stamp holds the
+fingerprint of the locks: while they stand, a changed pyproject.toml costs a second.
 """
 
+import hashlib
 import os
 import platform
 import shutil
@@ -16,6 +18,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 STAMP = os.path.join(VENV, ".shoal-setup")
+LOCKS = ["requirements/build.txt", "requirements/all.txt"]
 OLDEST, NEWEST = (3, 11), (3, 14)
 CANDIDATES = ["python3", "python3.13", "python3.12", "python3.14", "python3.11"]
 NEEDED_GB = 3
@@ -83,25 +86,43 @@ def step(number, text, command):
     print("      done in {:.0f} s".format(time.monotonic() - started), flush=True)
 
 
+def fingerprint():
+    digest = hashlib.sha256()
+    for lock in LOCKS:
+        with open(os.path.join(ROOT, lock), "rb") as content:
+            digest.update(content.read())
+    return digest.hexdigest()
+
+
+def stamped():
+    try:
+        with open(STAMP) as stamp:
+            return stamp.read()
+    except OSError:
+        return ""
+
+
+def install_locked(python, install):
+    locked = install + ["--require-hashes", "--no-build-isolation", "--no-deps", "-r"]
+    step(1, "making .venv with {}".format(python), [python, "-m", "venv", "--clear", VENV])
+    step(2, "installing build tools", locked + [LOCKS[0]])
+    size = "about 1 GB; 1 to 4 minutes the first time"
+    step(3, "installing dependencies ({})".format(size), locked + [LOCKS[1]])
+
+
 def main():
     check_platform()
     python = find_python()
-    if os.path.exists(STAMP):
-        os.remove(STAMP)  # until the end, this venv must not look finished
-    in_venv = os.path.join(VENV, "bin", "python")
-    install = [in_venv, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    install += ["--progress-bar", "on"]
-    locked = install + ["--require-hashes", "--no-build-isolation", "--no-deps", "-r"]
-    step(1, "making .venv with {}".format(python), [python, "-m", "venv", "--clear", VENV])
-    step(2, "installing build tools", locked + ["requirements/build.txt"])
-    step(
-        3,
-        "installing dependencies (about 1 GB; 1 to 4 minutes the first time)",
-        locked + ["requirements/all.txt"],
-    )
+    locks = fingerprint()
+    install = [os.path.join(VENV, "bin", "python"), "-m", "pip", "install"]
+    install += ["--disable-pip-version-check", "--quiet", "--progress-bar", "on"]
+    if stamped() != locks:
+        if os.path.exists(STAMP):
+            os.remove(STAMP)  # until the end, this venv must not look finished
+        install_locked(python, install)
     step(4, "installing shoal itself", install + ["--no-build-isolation", "--no-deps", "-e", "."])
     with open(STAMP, "w") as stamp:
-        stamp.write("finished\n")
+        stamp.write(locks)
 
 
 main()

@@ -1,13 +1,107 @@
-"""What every test gets: hypothesis profiles."""
+"""What every test gets: hypothesis profiles, leak checks, and honesty about missing tools.
 
+- A test that leaves a thread, a child process, a socket or an asyncio task behind fails.
+- A test marked `system("kcat")` runs where the tool is; elsewhere it is listed as 'not run'
+  with the reason, and with APT=yes its absence is an error.
+"""
+
+import asyncio
+import functools
 import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import psutil
+import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile(
-    "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+PATIENCE_S = 5.0
+SHARED_JVM_FIXTURES = {"spark", "apache_cluster", "apache_bootstrap", "java_gateway"}
+
+for name, examples in (("quick", 50), ("thorough", 2000)):
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a thread, a process or a socket behind."""
+    before = _belongings()
+    yield
+    shared_jvm = SHARED_JVM_FIXTURES & set(request.fixturenames)
+    deadline = time.monotonic() + PATIENCE_S
+    while leaked := _belongings() - before:
+        if shared_jvm:
+            # A JVM that later tests use too keeps its process, connections and threads.
+            leaked = {item for item in leaked if item[0] == "process" and "java" not in item[2]}
+        if not leaked or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    assert not leaked, f"left behind: {sorted(leaked)}"
+
+
+def _belongings() -> set[tuple[str, int, str]]:
+    """Everything of this process that a test could leak, as (kind, id, name)."""
+    me = psutil.Process()
+    found = {("thread", t.ident or 0, t.name) for t in threading.enumerate() if t.is_alive()}
+    for child in me.children(recursive=True):
+        try:
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.add(("process", child.pid, child.name()))
+        except psutil.NoSuchProcess:
+            continue
+    found |= {("socket", c.fd, f"{c.laddr}->{c.raddr}") for c in me.net_connections("inet")}
+    return found
+
+
+def _checked_for_tasks(test: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(test)
+    async def wrapper(*args: Any, **kwargs: Any) -> None:
+        before = asyncio.all_tasks()
+        await test(*args, **kwargs)
+        deadline = time.monotonic() + PATIENCE_S
+        while leaked := asyncio.all_tasks() - before:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.01)
+        assert not leaked, f"tasks left behind: {leaked}"
+
+    return wrapper
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
+        item.obj = _checked_for_tasks(item.obj)
+
+
+NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    not_run: list[tuple[str, str]] = []
+    running: list[pytest.Item] = []
+    for item in items:
+        tools = [mark.args[0] for mark in item.iter_markers("system")]
+        missing = [tool for tool in tools if shutil.which(tool) is None]
+        if missing and os.environ.get("SHOAL_APT") != "yes":
+            not_run.append((item.nodeid, f"{', '.join(missing)} is not installed"))
+        else:
+            running.append(item)
+    config.stash[NOT_RUN] = not_run
+    items[:] = running
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    not_run = config.stash.get(NOT_RUN, [])
+    if not_run:
+        terminalreporter.section("not run (make test APT=yes installs what they need)")
+        for nodeid, reason in not_run:
+            terminalreporter.line(f"not run: {nodeid}: {reason}")

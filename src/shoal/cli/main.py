@@ -1,0 +1,109 @@
+"""The entry point: finds the command, runs it, and turns errors into exit codes.
+
+Rules: a command returns an `ExitCode` or nothing (which is 0); an error of our tree becomes
+one message and its exit code, never a traceback (`--verbose` shows it); Ctrl-C is exit 105.
+"""
+
+import difflib
+import importlib
+import logging
+import sys
+from typing import Any
+
+import rich_click as click
+
+from shoal import __version__
+from shoal.cli import console
+from shoal.model.errors import ConfigError, ShoalError, UnreachableError, UsageError
+from shoal.model.exit_codes import ExitCode
+
+COMMANDS = {
+    "demo": "shoal.cli.demo:demo",
+    "audit": "shoal.cli.audit:audit",
+    "cluster": "shoal.cli.cluster:cluster",
+    "doctor": "shoal.cli.doctor:doctor",
+    "mirror": "shoal.cli.mirror:mirror",
+    "runs": "shoal.cli.runs:runs",
+}
+
+
+class LazyGroup(click.RichGroup):
+    """A group that imports a command when it is called, and guesses at misspelt names."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and near:
+            ctx.fail(f"no such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shoal")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens; show tracebacks.")
+@click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+@click.option("--no-color", is_flag=True, help="No colours (NO_COLOR works too).")
+def main(*, verbose: bool, quiet: bool, no_color: bool) -> None:
+    """Shoal proves what happens to every message that goes through Kafka and its mirrors.
+
+    \b
+    shoal demo                         see it work, in a minute
+    shoal cluster up                   a small Kafka, here, now
+    shoal mirror run --help            copy topics between clusters, batch by batch
+    shoal runs show                    the last run and its verdict
+    shoal doctor                       what this machine has, and what is missing
+    """
+    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    console.err.quiet = quiet
+    if no_color:
+        console.out.no_color = console.err.no_color = True
+
+
+def run() -> None:
+    """What the `shoal` script calls."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    try:
+        outcome: Any = main(arguments, prog_name="shoal", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        console.say("interrupted")
+        return ExitCode.INTERRUPTED
+    except ShoalError as error:
+        console.err.quiet = False
+        console.show_error(error)
+        logging.getLogger(__name__).debug("traceback of the error above", exc_info=True)
+        return exit_code_of(error)
+    return int(outcome) if isinstance(outcome, int) else ExitCode.PROVEN
+
+
+def exit_code_of(error: ShoalError) -> ExitCode:
+    """The documented exit code of each branch of the error tree."""
+    match error:
+        case UsageError():
+            return ExitCode.USAGE
+        case ConfigError():
+            return ExitCode.INVALID_CONFIG
+        case UnreachableError():
+            return ExitCode.UNREACHABLE
+        case _:
+            return ExitCode.UNEXPECTED

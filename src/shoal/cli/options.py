@@ -1,0 +1,48 @@
+"""Options that several commands share, named as Kafka's own tools name them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from shoal.model.errors import UsageError
+
+Command = Callable[..., Any]
+
+
+def output_option(command: Command) -> Command:
+    """`--output text|json`: for people or for machines."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, or for machines.",
+    )(command)
+
+
+def runs_dir_option(command: Command) -> Command:
+    """`--runs-dir`: where runs are kept."""
+    return click.option(
+        "--runs-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        show_default=True,
+        envvar="SHOAL_RUNS_DIR",
+        help="Folder that holds the runs.",
+    )(command)
+
+
+def properties_of(assignments: tuple[str, ...]) -> dict[str, str]:
+    """`key=value` pairs of a repeatable option as a mapping."""
+    properties = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"{assignment!r} is not a property", remedy="write it as key=value, e.g. acks=all"
+            )
+        properties[key.strip()] = value.strip()
+    return properties

@@ -1,0 +1,148 @@
+"""Rules of the house that linters cannot see.
+
+Lengths, docstrings of modules, modules that nothing uses, tests that assert nothing,
+addresses in lock files, paths of one machine, targets without an explanation.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST_FILE = 800
+LONGEST_FUNCTION = 70
+MOST_POSITIONAL = 4
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the project, committed or about to be."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [ROOT / name for name in names.splitlines() if (ROOT / name).is_file()]
+
+
+def parsed(*patterns: str) -> Iterator[tuple[Path, ast.Module]]:
+    for path in tracked(*patterns):
+        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in tracked("*.py")}
+    assert not {str(path): n for path, n in lengths.items() if n > LONGEST_FILE}
+
+
+def test_no_function_is_too_long() -> None:
+    too_long = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, tree in parsed("*.py")
+        for node in functions(tree)
+        if (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION
+    ]
+    assert not too_long
+
+
+def test_no_function_takes_too_many_positional_arguments() -> None:
+    def count(node: Function) -> int:
+        arguments = node.args.posonlyargs + node.args.args
+        return sum(argument.arg not in {"self", "cls"} for argument in arguments)
+
+    def is_kernel(node: Function) -> bool:
+        # Compiled kernels take arrays by position: numba has no cheap keyword arguments.
+        return any("njit" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+    too_many = [
+        f"{path}:{node.lineno} {node.name} ({count(node)})"
+        for path, tree in parsed("src/*.py", "benchmarks/*.py")
+        for node in functions(tree)
+        if count(node) > MOST_POSITIONAL and not is_kernel(node)
+    ]
+    assert not too_many
+
+
+def test_every_module_states_its_rules() -> None:
+    assert not [str(path) for path, tree in parsed("*.py") if not ast.get_docstring(tree)]
+
+
+def test_no_module_is_dead() -> None:
+    def module_name(path: Path) -> str:
+        return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+
+    modules = {module_name(path) for path, _ in parsed("src/*.py")}
+    used = {"shoal"}
+    for path, tree in parsed("src/*.py"):
+        own_name = module_name(path)
+        used |= {name for name in mentioned(tree) if name != own_name}
+    used |= set(re.findall(r'"(shoal[\w.]*):', (ROOT / "pyproject.toml").read_text()))
+    packages = {name.rpartition(".")[0] for name in used}
+    assert not modules - used - packages
+
+
+def mentioned(tree: ast.Module) -> Iterator[str]:
+    """Modules that a module imports, or names in a string to load or run later."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\bshoal(?:\.\w+)+", node.value)
+
+
+def test_every_test_asserts() -> None:
+    words = ("assert", "raises", "check", "expect", "verify", "warns")
+    hollow = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, tree in parsed("tests/**/test_*.py")
+        for node in functions(tree)
+        if node.name.startswith("test_") and not any(word in ast.unparse(node) for word in words)
+    ]
+    assert not hollow
+
+
+@pytest.mark.parametrize("lock", ["requirements/all.txt", "requirements/build.txt"])
+def test_locks_name_hashes_and_no_address(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    assert "--hash=sha256:" in text
+    assert "://" not in text
+
+
+def test_no_path_of_one_machine() -> None:
+    pattern = re.compile(r"(^|[^\w.])/(work|root|farm|home/\w+)/")
+    texts = tracked("*.py", "*.md", "*.toml", "*.txt", "*.sh", "*.json", "Makefile", "*.yaml")
+    assert not [str(path) for path in texts if pattern.search(path.read_text(encoding="utf-8"))]
+
+
+def test_every_target_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (\S+)$", makefile, re.MULTILINE))
+    explained = set(re.findall(r"^(\S+):.*## ", makefile, re.MULTILINE))
+    assert phony - explained == {"system-packages"}
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in tracked("*.md")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text()
