@@ -1,0 +1,1 @@
+"""`shoal mirror`: copy topics from one cluster to another, batch by batch."""

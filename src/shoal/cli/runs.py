@@ -1,0 +1,79 @@
+"""`shoal runs`: list, show and remove runs."""
+
+from pathlib import Path
+
+import rich_click as click
+from rich.table import Table
+
+from shoal.cli import console
+from shoal.cli.options import output_option, runs_dir_option
+from shoal.experiment.runs import RunSummary, find_run, list_runs, read_json, remove_run
+
+VERDICT_STYLES = {"proven": "bold green", "violated": "bold red", "inconclusive": "bold yellow"}
+
+
+@click.group()
+def runs() -> None:
+    """Runs and their verdicts.
+
+    \b
+    shoal runs list
+    shoal runs show            the newest one
+    shoal runs rm NAME
+    """
+
+
+@runs.command("list")
+@runs_dir_option
+@output_option
+def list_command(*, runs_dir: Path, output: str) -> None:
+    """All runs, newest first."""
+    found = list_runs(runs_dir)
+    if output == "json":
+        console.print_json([run.to_json() for run in found])
+        return
+    if not found:
+        console.say(f"no runs in {runs_dir}; shoal demo makes one")
+        return
+    table = Table("run", "started (UTC)", "state", "verdict", box=None)
+    for run in found:
+        verdict = f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]" if run.verdict else "-"
+        table.add_row(run.run, f"{run.started:%Y-%m-%d %H:%M:%S}", run.state, verdict)
+    console.out.print(table)
+
+
+@runs.command("show")
+@click.argument("name", required=False)
+@runs_dir_option
+@output_option
+def show_command(*, name: str | None, runs_dir: Path, output: str) -> None:
+    """One run: its verdict, and where its report and ledgers are. The newest by default."""
+    run = find_run(runs_dir, name)
+    result_file = run.path / "result.json"
+    if output == "json":
+        result = read_json(result_file) if result_file.is_file() else None
+        console.print_json(run.to_json() | {"result": result})
+        return
+    _show(run)
+
+
+def _show(run: RunSummary) -> None:
+    console.out.print(f"[bold]{run.run}[/]  {run.state}  started {run.started:%Y-%m-%d %H:%M:%S}")
+    if run.verdict:
+        console.out.print(f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]: {run.sentence}")
+    else:
+        console.out.print(f"not judged yet: shoal audit {run.path}")
+    for file in ("report.html", "result.json", "ledger", "logs"):
+        if (run.path / file).exists():
+            console.out.print(f"  {run.path / file}")
+
+
+@runs.command("rm")
+@click.argument("names", nargs=-1, required=True)
+@runs_dir_option
+def rm_command(*, names: tuple[str, ...], runs_dir: Path) -> None:
+    """Delete runs with all their ledgers."""
+    found = [find_run(runs_dir, name) for name in names]
+    for run in found:
+        remove_run(run)
+        console.say(f"removed {run.run}")

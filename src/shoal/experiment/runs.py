@@ -1,0 +1,118 @@
+"""The folder of runs: what `shoal runs` lists, shows and removes.
+
+Rules: a run is a folder with a readable `run.json`; anything else in the folder is left
+alone. A run that is still going on is never removed. The driver's process id and start time
+in `run.json` tell whether it is.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from shoal.model.errors import LedgerError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run at a glance."""
+
+    run: str
+    path: Path
+    state: str
+    started: datetime
+    verdict: str | None
+    sentence: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "path": str(self.path),
+            "state": self.state,
+            "started": self.started.isoformat(),
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+        }
+
+
+def list_runs(runs_dir: Path) -> list[RunSummary]:
+    """All runs in a folder, newest first."""
+    if not runs_dir.is_dir():
+        return []
+    found = [summarise(path.parent) for path in runs_dir.glob("*/run.json")]
+    return sorted(found, key=lambda summary: (summary.started, summary.run), reverse=True)
+
+
+def find_run(runs_dir: Path, name: str | None) -> RunSummary:
+    """The run of that name (or path, or beginning of a name), or the newest one."""
+    if name and (Path(name) / "run.json").is_file():
+        return summarise(Path(name))
+    runs = list_runs(runs_dir)
+    matching = [run for run in runs if name is None or run.run == name]
+    matching = matching or [run for run in runs if name and run.run.startswith(name)]
+    if not matching:
+        raise UsageError(
+            f"no run {name!r} in {runs_dir}" if name else f"no runs in {runs_dir}",
+            remedy="shoal runs list shows the runs; shoal demo makes one",
+        )
+    if name and len(matching) > 1 and matching[0].run != name:
+        raise UsageError(f"{name!r} begins the names of {len(matching)} runs", remedy="write more")
+    return matching[0]
+
+
+def summarise(path: Path) -> RunSummary:
+    """Reads what a run's folder says about itself."""
+    manifest = read_json(path / "run.json")
+    result = read_json(path / "result.json") if (path / "result.json").is_file() else {}
+    try:
+        started = datetime.fromtimestamp(manifest["started_us"] / 1e6, UTC)
+        state = str(manifest["state"])
+        run = str(manifest["run"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise LedgerError(f"{path / 'run.json'} is not a run's description: {error}") from error
+    if state == "running" and not is_alive(manifest.get("driver")):
+        state = "interrupted"
+    return RunSummary(run, path, state, started, result.get("verdict"), result.get("sentence"))
+
+
+def remove_run(summary: RunSummary) -> None:
+    """Deletes a run's folder, unless the run is still going on."""
+    if summary.state == "running":
+        raise UsageError(f"run {summary.run} is still running", remedy="stop it first (Ctrl-C)")
+    shutil.rmtree(summary.path)
+
+
+def driver_identity() -> dict[str, Any]:
+    """What `run.json` says of the driver, so that others can tell whether it lives."""
+    return {"pid": os.getpid(), "start": _start_time(os.getpid())}
+
+
+def is_alive(driver: object) -> bool:
+    """Whether the driver of that identity still runs; a recycled process id is not it."""
+    if not isinstance(driver, dict) or not isinstance(driver.get("pid"), int):
+        return False
+    return driver.get("start") is not None and _start_time(driver["pid"]) == driver["start"]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or an error that names the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise LedgerError(f"{path} does not hold a JSON object")
+    return content
+
+
+def _start_time(pid: int) -> float | None:
+    try:
+        started: float = psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+    return started
