@@ -1,0 +1,29 @@
+"""Bytes to lines, with a limit; no input or output.
+
+A line that is longer than the limit is refused as soon as the limit is passed, before the
+rest of it is kept. The limit may be raised later, when the peer has shown who it is.
+"""
+
+from shoal.net.messages import ControlError
+
+
+class LineDecoder:
+    """Collects bytes and hands out complete lines, without their newline."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._rest += data
+
+    def next_line(self) -> bytes | None:
+        """The next complete line, or None. Asked one by one, since a line may change the limit."""
+        end = self._rest.find(b"\n", 0, self.limit_bytes + 1)
+        if end < 0:
+            if len(self._rest) > self.limit_bytes:
+                raise ControlError(f"a control line is longer than {self.limit_bytes} bytes")
+            return None
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 1]
+        return line

@@ -1,0 +1,196 @@
+"""What driver and workers say to each other: one JSON object on one line.
+
+Rules:
+- A message is a frozen dataclass; its `type` on the wire is its name in `WORKER_MESSAGES` or
+  `DRIVER_MESSAGES`. Unknown types, missing, extra or mistyped fields are refused.
+- A line is bounded before it is parsed; nothing is allocated on the word of the other side.
+- Times are whole microseconds since the Unix epoch, by the clock of the side that is named.
+
+| from worker | meaning                                            | answer             |
+|-------------|----------------------------------------------------|--------------------|
+| `hello`     | I am instance I of (worker, epoch), here is the token | `lease`, `refused` |
+| `commit`    | write this line to the commit log                  | `ack` of its number |
+| `progress`  | how far I am; only the newest counts               | none               |
+| `probed`    | answer to a probe, with my clock                   | none               |
+
+| from driver | meaning                                            |
+|-------------|----------------------------------------------------|
+| `lease`     | you may run; perhaps from a given time              |
+| `refused`   | you may not (any more): end, and send nothing       |
+| `start_at`  | begin at this time                                  |
+| `ack`       | the commit of this number is durable                |
+| `drained`   | these lanes are drained                             |
+| `finish`    | send no new messages, drain, seal, say `ended`      |
+| `stop`      | send nothing more at all, seal, say `ended`         |
+| `probe`     | heartbeat and clock probe                           |
+"""
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from shoal.model.errors import ShoalError
+
+Json = dict[str, Any]
+
+
+class ControlError(ShoalError):
+    """The other side of a control channel said something that it must not say."""
+
+    blame = "remote"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    worker: str
+    epoch: int
+    token: str
+    # Random, made anew by every process or task: two that claim one lease are told apart.
+    instance: str
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    number: int
+    line: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    values: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    driver_us: int
+    worker_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    worker: str
+    epoch: int
+    start_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Lanes that every group has drained, each as [producer, topic, lane]."""
+
+    lanes: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    driver_us: int
+
+
+WorkerMessage = Hello | Commit | Progress | Probed
+DriverMessage = Lease | Refused | StartAt | Ack | Drained | Finish | Stop | Probe
+Message = WorkerMessage | DriverMessage
+
+WORKER_MESSAGES: Final[dict[str, type[WorkerMessage]]] = {
+    "hello": Hello,
+    "commit": Commit,
+    "progress": Progress,
+    "probed": Probed,
+}
+DRIVER_MESSAGES: Final[dict[str, type[DriverMessage]]] = {
+    "lease": Lease,
+    "refused": Refused,
+    "start_at": StartAt,
+    "ack": Ack,
+    "drained": Drained,
+    "finish": Finish,
+    "stop": Stop,
+    "probe": Probe,
+}
+
+_Kind = TypeVar("_Kind", WorkerMessage, DriverMessage)
+
+_NAMES: Final[dict[type[Message], str]] = {
+    **{kind: name for name, kind in WORKER_MESSAGES.items()},
+    **{kind: name for name, kind in DRIVER_MESSAGES.items()},
+}
+
+
+def encode_message(message: Message) -> bytes:
+    """One line, newline included."""
+    body = {field.name: getattr(message, field.name) for field in fields(message)}
+    return (
+        json.dumps({"type": _NAMES[type(message)], **body}, separators=(",", ":")).encode() + b"\n"
+    )
+
+
+def decode_worker_message(line: bytes) -> WorkerMessage:
+    return _decode(line, WORKER_MESSAGES)
+
+
+def decode_driver_message(line: bytes) -> DriverMessage:
+    return _decode(line, DRIVER_MESSAGES)
+
+
+def _decode(line: bytes, known: Mapping[str, type[_Kind]]) -> _Kind:
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ControlError(f"a control line is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ControlError("a control line is not a JSON object")
+    name = body.pop("type", None)
+    kind = known.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ControlError(f"a control line has the unknown type {name!r:.40}")
+    return kind(**_checked_fields(name, kind, body))
+
+
+def _checked_fields(name: str, kind: type[Message], body: Json) -> Json:
+    expected = _FIELD_TYPES[kind]
+    if body.keys() != expected.keys():
+        wrong = sorted(body.keys() ^ expected.keys())
+        raise ControlError(f"a control line {name!r} has missing or unknown fields: {wrong!r:.200}")
+    for field, accepted in expected.items():
+        # In Python a bool is an int; on this wire it is not.
+        if type(body[field]) not in accepted:
+            raise ControlError(f"the field {field!r} of a control line {name!r} has a wrong type")
+    return body
+
+
+def _field_types(kind: type[Message]) -> dict[str, tuple[type, ...]]:
+    found: dict[str, tuple[type, ...]] = {}
+    for field, hint in get_type_hints(kind).items():
+        choices = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        found[field] = tuple(get_origin(choice) or choice for choice in choices)
+    return found
+
+
+_FIELD_TYPES: Final = {kind: _field_types(kind) for kind in _NAMES}
