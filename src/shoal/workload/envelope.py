@@ -1,0 +1,213 @@
+"""What a message of ours looks like, one message at a time; `envelope_columns` does many.
+
+There are two formats:
+
+    in the body     value = PRODUCER;NUMBER;TIME; + payload            no headers
+    in headers      value = payload, headers id = PRODUCER, seq = NUMBER
+
+PRODUCER is the producer's id. NUMBER counts its messages to one topic from 0, in decimal
+digits; number mod lanes is the lane, number div lanes the sequence in the stream. TIME is
+when it was sent, in nanoseconds since the Unix epoch (with headers, the record's own
+timestamp has to do). The payload begins with the identity block, big-endian:
+
+    byte  0  "SL", version (1)   3        byte 16  lane      4
+          3  kind                1             20  sequence  8
+          4  run                 8             28  checksum  4
+         12  topic               4             32  filler
+
+- kind: 0 message, 1 marker, 2 manifest. Markers and manifests are not messages: their
+  NUMBER is the count of all messages before them, and their sequence the stream's count.
+- run: the first 8 bytes of BLAKE2b over the run's id. topic: CRC-32C of the topic's name.
+- checksum: CRC-32C over the value up to the checksum, the key, the header section as a
+  record of format 2 holds it (from its count on), and the value after the checksum.
+- With headers the filler begins with one byte for the length of PRODUCER, then PRODUCER:
+  so a mirror that drops headers is found out by messages that can still be named.
+
+Every message of a producer has the same size, the texts in the body included.
+"""
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from shoal.model.errors import UsageError
+from shoal.wire.crc import crc32c
+
+BLOCK_MAGIC = b"SL\x01"
+BLOCK_SIZE = 32
+CHECKSUM_AT = 28
+# Ten trillion messages of one producer to one topic: enough for 30 years at 10,000/s.
+NUMBER_DIGITS = 13
+MOST_MESSAGES = 10**NUMBER_DIGITS
+TIME_DIGITS = 19
+LONGEST_PRODUCER = 100
+LARGEST_MESSAGE = 64 * 1024 * 1024
+
+_IDENTITY = struct.Struct(">3sBQIIQ")
+_CHECKSUM = struct.Struct(">I")
+_PRODUCER = re.compile(rf"[A-Za-z0-9._:/@-]{{1,{LONGEST_PRODUCER}}}")
+_IN_BODY = re.compile(rb"([^;]{0,255});(\d{1,19});(\d{1,19});", re.DOTALL)
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Kind(IntEnum):
+    """The `kind` of the identity block; the last two are what a reader says of a record."""
+
+    MESSAGE = 0
+    MARKER = 1
+    MANIFEST = 2
+    UNREADABLE = 3  # under a key of ours, but its block cannot be read
+    FOREIGN = 4  # of another run, or without our mark
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What all messages of one producer to one topic have in common."""
+
+    run: str
+    producer: str
+    topic: str
+    size_bytes: int
+    in_headers: bool = False
+
+    def __post_init__(self) -> None:
+        if not _PRODUCER.fullmatch(self.producer):
+            raise UsageError(
+                f"{self.producer!r} cannot be a producer's id",
+                remedy=f"use 1 to {LONGEST_PRODUCER} letters, digits or . _ : / @ -",
+            )
+        least = smallest_message(self.producer, in_headers=self.in_headers)
+        if not least <= self.size_bytes <= LARGEST_MESSAGE:
+            raise UsageError(
+                f"a message of {self.size_bytes} bytes cannot carry the identity of a message"
+                f" of {self.producer!r}",
+                remedy=f"use a size between {least} and {LARGEST_MESSAGE} bytes",
+            )
+
+
+class Message(NamedTuple):
+    """One record of ours, read back."""
+
+    kind: Kind
+    run: int
+    topic: int
+    producer: str
+    number: int
+    lane: int
+    sequence: int
+    sent_ns: int
+    intact: bool
+
+
+def smallest_message(producer: str, *, in_headers: bool) -> int:
+    """The least size in bytes that holds everything but filler, whatever the number."""
+    if in_headers:
+        return BLOCK_SIZE + 1 + len(producer)
+    return len(producer) + 1 + NUMBER_DIGITS + 1 + TIME_DIGITS + 1 + BLOCK_SIZE
+
+
+def run_hash(run: str) -> int:
+    return int.from_bytes(blake2b(run.encode(), digest_size=8).digest(), "big")
+
+
+def topic_hash(topic: str) -> int:
+    return crc32c(topic.encode())
+
+
+def identity_block(envelope: Envelope, kind: Kind, lane: int = 0, sequence: int = 0) -> bytes:
+    """The block up to its checksum."""
+    run, topic = run_hash(envelope.run), topic_hash(envelope.topic)
+    return _IDENTITY.pack(BLOCK_MAGIC, kind, run, topic, lane, sequence)
+
+
+def encode_message(
+    envelope: Envelope,
+    *,
+    kind: Kind = Kind.MESSAGE,
+    number: int,
+    lane: int,
+    sequence: int,
+    sent_ns: int,
+    key: bytes,
+    filler: bytes,
+) -> tuple[bytes, list[tuple[str, bytes | None]]]:
+    """The value and headers of one message; `filler` must be long enough to cut from."""
+    producer = envelope.producer.encode()
+    headers: list[tuple[str, bytes | None]] = []
+    if envelope.in_headers:
+        before, tail = b"", bytes([len(producer)]) + producer
+        headers = [("id", producer), ("seq", b"%d" % number)]
+    else:
+        before, tail = b"%s;%d;%d;" % (producer, number, sent_ns), b""
+    before += identity_block(envelope, kind, lane, sequence)
+    left = envelope.size_bytes - len(before) - 4 - len(tail)
+    after = tail + filler[:left]
+    checksum = _checksum(before, key, headers, after)
+    return before + _CHECKSUM.pack(checksum) + after, headers
+
+
+def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> Message | None:
+    """Read one record; None if there is no identity block where it should be."""
+    value = value or b""
+    found = None if value.startswith(BLOCK_MAGIC) else _IN_BODY.match(value)
+    block_at = 0 if found is None else found.end()
+    rest = value[block_at + BLOCK_SIZE :]
+    if len(value) < block_at + BLOCK_SIZE:
+        return None
+    magic, kind, run, topic, lane, sequence = _IDENTITY.unpack_from(value, block_at)
+    if magic != BLOCK_MAGIC or kind > Kind.MANIFEST:
+        return None
+    if found is not None:
+        producer, number, sent_ns = found[1], int(found[2]), int(found[3])
+    elif rest and len(rest) > rest[0]:
+        text = dict(headers).get("seq") or b""
+        producer, sent_ns = rest[1 : 1 + rest[0]], -1
+        number = int(text) if re.fullmatch(rb"\d{1,19}", text) else -1
+    else:
+        return None
+    (told,) = _CHECKSUM.unpack_from(value, block_at + CHECKSUM_AT)
+    checksum = _checksum(value[: block_at + CHECKSUM_AT], key, headers, rest)
+    return Message(
+        kind=Kind(kind),
+        run=run,
+        topic=topic,
+        producer=producer.decode("ascii", "replace"),
+        number=number,
+        lane=lane,
+        sequence=sequence,
+        sent_ns=sent_ns,
+        intact=told == checksum,
+    )
+
+
+def header_section(headers: Headers) -> bytes:
+    """The headers as a record of format 2 holds them, from their count on."""
+    parts = [_varint(len(headers))]
+    for name, value in headers:
+        text = name.encode()
+        parts += [_varint(len(text)), text, _varint(-1 if value is None else len(value))]
+        parts.append(value or b"")
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    """Zigzag, seven bits at a time, the lowest first."""
+    zigzag = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while zigzag > 127:
+        encoded.append(zigzag & 127 | 128)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _checksum(before: bytes, key: bytes | None, headers: Headers, after: bytes) -> int:
+    crc = crc32c(before)
+    for part in (key or b"", header_section(headers), after):
+        crc = crc32c(part, crc)
+    return crc

@@ -1,0 +1,251 @@
+"""Messages of ours as columns: many written at once, many read at once.
+
+`MessageWriter` turns message numbers into values, keys and header sections that lie in a
+few arrays, ready to be packed into record batches. `MessageReader` says of every record of
+a fetch what it is. Both do in compiled loops what `envelope` does for one message; there is
+no Python for each message. Importing this module loads the compiler: do it when needed.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from shoal.model.errors import UsageError
+from shoal.workload import kernels
+from shoal.workload.envelope import (
+    BLOCK_MAGIC,
+    MOST_MESSAGES,
+    NUMBER_DIGITS,
+    Envelope,
+    Kind,
+    header_section,
+    identity_block,
+    run_hash,
+    topic_hash,
+)
+from shoal.workload.keys import KEY_PREFIX, lane_keys
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Ints = np.ndarray[Any, np.dtype[np.int32]]
+Longs = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Random filler is cut from a pool, one piece after the other. It is longer than a batch,
+# so that no piece comes twice in one and compression finds nothing.
+_POOL_BYTES = 4 * 1024 * 1024
+_NO_HEADERS = header_section([])
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Byte strings: row `i` is `data[start[i] : start[i] + length[i]]`."""
+
+    data: Bytes
+    start: Longs
+    length: Longs
+
+    def rows(self, first: int, end: int) -> "Column":
+        return Column(self.data, self.start[first:end], self.length[first:end])
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.data[self.start[row] : self.start[row] + self.length[row]].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMessages:
+    """Messages ready to be packed. `headers` are whole header sections, from the count on."""
+
+    values: Column
+    keys: Column
+    headers: Column
+
+    def rows(self, first: int, end: int) -> "WrittenMessages":
+        return WrittenMessages(
+            self.values.rows(first, end), self.keys.rows(first, end), self.headers.rows(first, end)
+        )
+
+
+class MessageWriter:
+    """Writes the messages of one producer to one topic."""
+
+    def __init__(self, envelope: Envelope, lanes: int) -> None:
+        self._envelope = envelope
+        self._keys = _key_column(lanes)
+        self._pool_at = 0
+        producer = envelope.producer.encode()
+        section = header_section([("id", producer), ("seq", b"")])
+        self._header_start = section[:-1] if envelope.in_headers else _NO_HEADERS
+        self._before = b"" if envelope.in_headers else producer + b";"
+        self._tail = bytes([len(producer)]) + producer if envelope.in_headers else b""
+
+    def write(
+        self,
+        numbers: Longs,
+        lanes: Longs,
+        sequences: Longs,
+        *,
+        sent_ns: int,
+        kind: Kind = Kind.MESSAGE,
+    ) -> WrittenMessages:
+        """One message for each number, all stamped with one time."""
+        count, size = len(numbers), self._envelope.size_bytes
+        if count and not 0 <= int(numbers.max()) < MOST_MESSAGES:
+            raise UsageError(f"message number {int(numbers.max())} is out of range")
+        headers = self._headers(numbers)
+        values = np.empty(count * size, np.uint8)
+        block = identity_block(self._envelope, kind) + bytes(4)
+        fixed = (self._before, b";%d;" % sent_ns, block, self._tail)
+        kernels.write_values(
+            values,
+            (numbers, lanes, sequences),
+            tuple(np.frombuffer(part, np.uint8) for part in fixed),
+            (
+                (self._keys.data, self._keys.start, self._keys.length),
+                (headers.data, headers.start, headers.length),
+            ),
+            (_pool(size), self._pool_at),
+        )
+        self._pool_at = (self._pool_at + count * size) % _POOL_BYTES
+        starts = np.arange(0, count * size, size, dtype=np.int64)
+        keys = Column(self._keys.data, self._keys.start[lanes], self._keys.length[lanes])
+        return WrittenMessages(
+            Column(values, starts, np.full(count, size, np.int64)), keys, headers
+        )
+
+    def _headers(self, numbers: Longs) -> Column:
+        count = len(numbers)
+        before = np.frombuffer(self._header_start, np.uint8)
+        if not self._envelope.in_headers:
+            zeros = np.zeros(count, np.int64)
+            return Column(before, zeros, np.full(count, before.size, np.int64))
+        data = np.empty(count * (before.size + 1 + NUMBER_DIGITS), np.uint8)
+        starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
+        kernels.write_headers(data, starts, lengths, numbers, before)
+        return Column(data, starts, lengths)
+
+
+class RecordSpans(Protocol):
+    """The part of `wire.columns.RecordColumns` that a reader needs."""
+
+    data: Bytes
+    key_start: Any
+    key_length: Any
+    value_start: Any
+    value_length: Any
+    header_start: Any
+    header_length: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMessages:
+    """What each record of a fetch is. Where `kind` is UNREADABLE or FOREIGN, lane and
+    sequence are -1, and producer and topic 0, which stands for no name."""
+
+    kind: np.ndarray[Any, np.dtype[np.int8]]
+    producer: Ints  # into `MessageReader.producers`
+    topic: Ints  # into `MessageReader.topics`
+    lane: Ints
+    sequence: Longs
+    sent_us: Longs  # -1 where the message does not say
+    intact: Flags
+
+
+class MessageReader:
+    """Reads the messages of one run; collects the names of producers as it meets them."""
+
+    def __init__(self, run: str, topics: list[str]) -> None:
+        self._run = np.uint64(run_hash(run))
+        self.topics = ["", *topics]
+        self.producers = [""]
+        self._topic_of_hash = {topic_hash(name): i for i, name in enumerate(topics, start=1)}
+        self._producer_of_hash: dict[int, int] = {0: 0}
+        self._known = (np.frombuffer(BLOCK_MAGIC, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
+
+    def read(self, records: RecordSpans) -> ReadMessages:
+        """Say of every record what it is."""
+        count = len(records.value_start)
+        kinds = np.empty(count, np.int8)
+        name_hashes, topic_hashes = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
+        name_starts, name_lengths = np.zeros(count, np.int64), np.zeros(count, np.int32)
+        lanes, sequences = np.empty(count, np.int32), np.empty(count, np.int64)
+        sent_ns, intact = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
+        kernels.read_values(
+            records.data,
+            tuple(_longs(getattr(records, name)) for name in _SPANS),
+            self._known,
+            self._run,
+            (
+                kinds,
+                name_hashes,
+                name_starts,
+                name_lengths,
+                topic_hashes,
+                lanes,
+                sequences,
+                sent_ns,
+                intact,
+            ),
+        )
+        names = (records.data, name_starts, name_lengths)
+        producers = _look_up(name_hashes, lambda code, row: self._producer(code, names, row))
+        topics = _look_up(topic_hashes, lambda code, _row: self._topic(code))
+        sent_us = np.where(sent_ns < 0, -1, sent_ns // 1000)
+        return ReadMessages(kinds, producers, topics, lanes, sequences, sent_us, intact)
+
+    def _producer(self, code: int, names: tuple[Bytes, Longs, Ints], row: int) -> int:
+        if code not in self._producer_of_hash:
+            data, starts, lengths = names
+            name = data[starts[row] : starts[row] + lengths[row]].tobytes()
+            self._producer_of_hash[code] = len(self.producers)
+            self.producers.append(name.decode("ascii", "replace"))
+        return self._producer_of_hash[code]
+
+    def _topic(self, code: int) -> int:
+        """An unknown topic of this run gets a name that says its hash, so that nothing is lost."""
+        if code and code not in self._topic_of_hash:
+            self._topic_of_hash[code] = len(self.topics)
+            self.topics.append(f"#{code:08x}")
+        return self._topic_of_hash.get(code, 0)
+
+
+_SPANS = (
+    "key_start",
+    "key_length",
+    "value_start",
+    "value_length",
+    "header_start",
+    "header_length",
+)
+
+
+def _longs(values: Any) -> Longs:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def _look_up(codes: Any, index_of: Any) -> Ints:
+    """Replace each code by its index; `index_of(code, row)` is asked once for each code."""
+    if not len(codes):
+        return np.zeros(0, np.int32)
+    # Nearly always the records of a fetch have one producer and one topic.
+    if (codes == codes[0]).all():
+        return np.full(len(codes), index_of(int(codes[0]), 0), np.int32)
+    distinct, rows, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    pairs = zip(distinct, rows, strict=True)
+    indices = np.array([index_of(int(code), int(row)) for code, row in pairs], np.int32)
+    return np.asarray(indices[inverse])
+
+
+@cache
+def _pool(size: int) -> Bytes:
+    """Random bytes, the same in every run; the last `size` are there to cut from."""
+    return np.random.default_rng(size).integers(0, 256, _POOL_BYTES + size, np.uint8)
+
+
+@cache
+def _key_column(lanes: int) -> Column:
+    keys = lane_keys(lanes)
+    lengths = np.array([len(key) for key in keys], np.int64)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    return Column(np.frombuffer(b"".join(keys), np.uint8), starts, lengths)

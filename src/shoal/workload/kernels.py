@@ -1,0 +1,402 @@
+"""Compiled loops over many messages at once; `envelope_columns` is their only caller.
+
+Rules:
+- Everything that is compiled is in this file: numba's cache looks at the time stamp of
+  the file of the outermost function only, so a helper elsewhere could go stale unseen.
+- Signatures are explicit, and inputs are declared read-only, so that each kernel is
+  compiled once, whatever the arrays came from.
+- A kernel never reads outside the ranges it is given, whatever the bytes say.
+- The checksum is CRC-32C: by the processor's own instruction where there is one (x86 with
+  SSE 4.2: 10 GB/s), else by eight tables (1.8 GB/s).
+
+Importing this module loads numba, and compiles if there is no cache yet.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Numba carries hints that are wrong for most of its types: to the type checker it is opaque.
+types: Any = numba.types
+
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+LONGS_IN = types.Array(types.int64, 1, "C", readonly=True)
+TABLES_IN = types.Array(types.uint32, 2, "C", readonly=True)
+BYTES = types.Array(types.uint8, 1, "C")
+INTS = types.Array(types.int32, 1, "C")
+LONGS = types.Array(types.int64, 1, "C")
+HASHES = types.Array(types.uint64, 1, "C")
+TOPICS = types.Array(types.uint32, 1, "C")
+KINDS = types.Array(types.int8, 1, "C")
+FLAGS = types.Array(types.boolean, 1, "C")
+
+HAS_CRC_INSTRUCTION = llvmlite.binding.get_host_cpu_features().get("sse4.2", False)
+
+# What the identity block looks like; `envelope` has the same numbers with their meaning.
+BLOCK_SIZE = 32
+CHECKSUM_AT = 28
+LAST_KIND = 2
+UNREADABLE = 3
+FOREIGN = 4
+LONGEST_PRODUCER = 255
+SEMICOLON = 59
+FNV_START = 0xCBF29CE484222325
+FNV_PRIME = 0x100000001B3
+
+
+def compiled(signature: Any) -> Callable[[F], F]:
+    """Compile with that signature; the type checker keeps the Python one."""
+    return cast("Callable[[F], F]", numba.njit(signature, cache=True, nogil=True))
+
+
+def instruction(function: Callable[..., Any]) -> Any:
+    """Make a function that writes LLVM code callable from compiled ones."""
+    return numba.extending.intrinsic(function)
+
+
+# ---------------------------------------------------------------- checksum
+
+
+@instruction
+def _crc_eight_bytes(_typing: Any, _crc: Any, _word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        long = ir.IntType(64)
+        shape = ir.FunctionType(long, [long, long])
+        name = "llvm.x86.sse42.crc32.64.64"
+        return builder.call(builder.module.declare_intrinsic(name, (), shape), arguments)
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@instruction
+def _crc_one_byte(_typing: Any, _crc: Any, _byte: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        int32, int8 = ir.IntType(32), ir.IntType(8)
+        shape = ir.FunctionType(int32, [int32, int8])
+        name = "llvm.x86.sse42.crc32.32.8"
+        return builder.call(builder.module.declare_intrinsic(name, (), shape), arguments)
+
+    return types.uint32(types.uint32, types.uint8), generate
+
+
+@instruction
+def _load_eight_bytes(_typing: Any, array: Any, _position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.gep(view.data, [arguments[1]])
+        return builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(array, types.int64), generate
+
+
+def _make_tables() -> "np.ndarray[Any, np.dtype[np.uint32]]":
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for row in range(1, 8):
+        tables[row] = tables[0][tables[row - 1] & 0xFF] ^ (tables[row - 1] >> 8)
+    return tables
+
+
+_TABLES = _make_tables()
+
+
+def _crc_by_instruction(crc: Any, data: Any, position: int, end: int) -> Any:
+    wide = np.uint64(crc)
+    while position + 8 <= end:
+        wide = _crc_eight_bytes(wide, _load_eight_bytes(data, position))
+        position += 8
+    crc = np.uint32(wide)
+    while position < end:
+        crc = _crc_one_byte(crc, data[position])
+        position += 1
+    return crc
+
+
+def _crc_by_tables(crc: Any, data: Any, position: int, end: int) -> Any:
+    while position + 8 <= end:
+        low = crc ^ (
+            np.uint32(data[position])
+            | np.uint32(data[position + 1]) << np.uint32(8)
+            | np.uint32(data[position + 2]) << np.uint32(16)
+            | np.uint32(data[position + 3]) << np.uint32(24)
+        )
+        crc = np.uint32(
+            _TABLES[7, low & np.uint32(255)]
+            ^ _TABLES[6, (low >> np.uint32(8)) & np.uint32(255)]
+            ^ _TABLES[5, (low >> np.uint32(16)) & np.uint32(255)]
+            ^ _TABLES[4, low >> np.uint32(24)]
+            ^ _TABLES[3, data[position + 4]]
+            ^ _TABLES[2, data[position + 5]]
+            ^ _TABLES[1, data[position + 6]]
+            ^ _TABLES[0, data[position + 7]]
+        )
+        position += 8
+    while position < end:
+        mixed = (crc ^ np.uint32(data[position])) & np.uint32(255)
+        crc = np.uint32(_TABLES[0, mixed] ^ (crc >> np.uint32(8)))
+        position += 1
+    return crc
+
+
+# Both carry the running value in the inverted form that CRC-32C uses inside.
+CRC_SIGNATURE = types.uint32(types.uint32, BYTES_IN, types.int64, types.int64)
+crc_by_tables = compiled(CRC_SIGNATURE)(_crc_by_tables)
+crc_run = compiled(CRC_SIGNATURE)(_crc_by_instruction) if HAS_CRC_INSTRUCTION else crc_by_tables
+
+
+SPAN = types.Tuple((BYTES_IN, types.int64, types.int64))
+
+
+@compiled(types.uint32(SPAN, types.int64, SPAN, SPAN))
+def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
+    """CRC-32C over the value up to the checksum, key, header section, rest of the value."""
+    data, value_at, value_end = value
+    crc = crc_run(np.uint32(0xFFFFFFFF), data, value_at, checksum_at)
+    crc = crc_run(crc, key[0], key[1], key[2])
+    crc = crc_run(crc, headers[0], headers[1], headers[2])
+    crc = crc_run(crc, data, checksum_at + 4, value_end)
+    return crc ^ np.uint32(0xFFFFFFFF)
+
+
+# ---------------------------------------------------------------- writing
+
+
+@compiled(types.int64(BYTES, types.int64, types.int64))
+def _put_decimal(out: Any, position: int, number: int) -> int:
+    """Write a number that is not negative in ASCII digits; where it ends."""
+    digits = 1
+    rest = number // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for place in range(digits - 1, -1, -1):
+        out[position + place] = 48 + number % 10
+        number //= 10
+    return position + digits
+
+
+@compiled(types.void(BYTES, types.int64, types.uint64, types.int64))
+def _put_big_endian(out: Any, position: int, number: Any, width: int) -> None:
+    for place in range(width):
+        shift = np.uint64(8 * (width - 1 - place))
+        out[position + place] = np.uint8((number >> shift) & np.uint64(255))
+
+
+@compiled(types.int64(BYTES, types.int64, BYTES_IN))
+def _put_bytes(out: Any, position: int, source: Any) -> int:
+    out[position : position + source.size] = source
+    return position + int(source.size)
+
+
+COLUMN_IN = types.Tuple((BYTES_IN, LONGS_IN, LONGS_IN))
+
+
+@compiled(
+    types.void(
+        BYTES,
+        types.UniTuple(LONGS_IN, 3),
+        types.UniTuple(BYTES_IN, 4),
+        types.Tuple((COLUMN_IN, COLUMN_IN)),
+        types.Tuple((BYTES_IN, types.int64)),
+    )
+)
+def write_values(out: Any, identities: Any, fixed: Any, parts: Any, filler: Any) -> None:
+    """Fill `out` with one message after the other, all of one size.
+
+    `identities` are numbers, lanes and sequences. `fixed` is what all messages share: the
+    text before the number, the text after it, the identity block, what follows the block.
+    `parts` are the key of each lane and the header section of each message, which the
+    checksum covers. `filler` is a pool of bytes and where to begin in it.
+    """
+    numbers, lanes, sequences = identities
+    before, after, block, tail = fixed
+    keys, headers = parts
+    pool, pool_at = filler
+    size = out.size // max(numbers.size, 1)
+    for row in range(numbers.size):
+        value_at = row * size
+        value_end = value_at + size
+        position = value_at
+        if before.size > 0:
+            position = _put_bytes(out, position, before)
+            position = _put_decimal(out, position, numbers[row])
+            position = _put_bytes(out, position, after)
+        checksum_at = position + CHECKSUM_AT
+        lane = lanes[row]
+        _put_bytes(out, position, block)
+        _put_big_endian(out, position + 16, np.uint64(lane), 4)
+        _put_big_endian(out, position + 20, np.uint64(sequences[row]), 8)
+        position = _put_bytes(out, position + BLOCK_SIZE, tail)
+        length = value_end - position
+        if pool_at + length > pool.size:
+            pool_at = 0
+        out[position:value_end] = pool[pool_at : pool_at + length]
+        pool_at += length
+        key = (keys[0], keys[1][lane], keys[1][lane] + keys[2][lane])
+        header = (headers[0], headers[1][row], headers[1][row] + headers[2][row])
+        crc = _checksum((out, value_at, value_end), checksum_at, key, header)
+        _put_big_endian(out, checksum_at, np.uint64(crc), 4)
+
+
+@compiled(types.void(BYTES, LONGS, LONGS, LONGS_IN, BYTES_IN))
+def write_headers(out: Any, starts: Any, lengths: Any, numbers: Any, before: Any) -> None:
+    """Write the header section of each message: `before`, then the number's length and digits.
+
+    `before` holds the count, the whole header `id` and the name of the header `seq`. The
+    number has at most 13 digits, so that its length is one byte (a zigzag varint).
+    """
+    position = 0
+    for row in range(numbers.size):
+        starts[row] = position
+        position = _put_bytes(out, position, before)
+        digits_at = position + 1
+        position = _put_decimal(out, digits_at, numbers[row])
+        out[digits_at - 1] = np.uint8(2 * (position - digits_at))
+        lengths[row] = position - starts[row]
+
+
+# ---------------------------------------------------------------- reading
+
+
+@compiled(types.uint64(BYTES_IN, types.int64, types.int64))
+def _big_endian(data: Any, position: int, width: int) -> Any:
+    number = np.uint64(0)
+    for place in range(width):
+        number = (number << np.uint64(8)) | np.uint64(data[position + place])
+    return number
+
+
+@compiled(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
+def _starts_with(data: Any, position: int, end: int, prefix: Any) -> bool:
+    if end - position < prefix.size:
+        return False
+    matches = True
+    for place in range(prefix.size):
+        matches &= data[position + place] == prefix[place]
+    return matches
+
+
+@compiled(types.int64(BYTES_IN, types.int64, types.int64, types.int64))
+def _find_semicolon(data: Any, position: int, end: int, longest: int) -> int:
+    """Where the next semicolon stands, at most `longest` bytes on; -1 if it does not."""
+    limit = min(end, position + longest + 1)
+    while position < limit:
+        if data[position] == SEMICOLON:
+            return position
+        position += 1
+    return -1
+
+
+@compiled(types.int64(BYTES_IN, types.int64, types.int64))
+def _decimal(data: Any, position: int, end: int) -> Any:
+    """The number that these ASCII digits say; -1 if they say none."""
+    if end <= position or end - position > 19:
+        return np.int64(-1)
+    number = np.int64(0)
+    while position < end:
+        digit = np.int64(data[position]) - 48
+        if digit < 0 or digit > 9:
+            return np.int64(-1)
+        number = number * 10 + digit
+        position += 1
+    return number if number >= 0 else np.int64(-1)
+
+
+@compiled(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
+def _locate(data: Any, position: int, end: int, magic: Any) -> Any:
+    """Where the identity block and the producer's name are, and the time in the text.
+
+    (-1, …) if this is no message in either format.
+    """
+    nothing = (np.int64(-1), np.int64(0), np.int64(0), np.int64(-1))
+    if _starts_with(data, position, end, magic):
+        name_at = position + BLOCK_SIZE + 1
+        if name_at > end or name_at + data[name_at - 1] > end:
+            return nothing
+        return position, name_at, name_at + np.int64(data[name_at - 1]), np.int64(-1)
+    name_end = _find_semicolon(data, position, end, LONGEST_PRODUCER)
+    if name_end < 0:
+        return nothing
+    number_end = _find_semicolon(data, name_end + 1, end, 19)
+    if number_end < 0 or _decimal(data, name_end + 1, number_end) < 0:
+        return nothing
+    time_end = _find_semicolon(data, number_end + 1, end, 19)
+    if time_end < 0:
+        return nothing
+    block_at = time_end + 1
+    sent_ns = _decimal(data, number_end + 1, time_end)
+    if sent_ns < 0 or block_at + BLOCK_SIZE > end:
+        return nothing
+    if not _starts_with(data, block_at, end, magic):
+        return nothing
+    return block_at, position, name_end, sent_ns
+
+
+@compiled(types.uint64(BYTES_IN, types.int64, types.int64))
+def _hash(data: Any, position: int, end: int) -> Any:
+    """FNV-1a, 64 bits."""
+    mixed = np.uint64(FNV_START)
+    while position < end:
+        mixed = (mixed ^ np.uint64(data[position])) * np.uint64(FNV_PRIME)
+        position += 1
+    return mixed
+
+
+@compiled(
+    types.void(
+        BYTES_IN,
+        types.UniTuple(LONGS_IN, 6),
+        types.Tuple((BYTES_IN, BYTES_IN)),
+        types.uint64,
+        types.Tuple((KINDS, HASHES, LONGS, INTS, TOPICS, INTS, LONGS, LONGS, FLAGS)),
+    )
+)
+def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None:
+    """Say of every record what it is. `known` is the block's magic and our keys' prefix."""
+    key_starts, key_lengths, value_starts, value_lengths, header_starts, header_lengths = spans
+    magic, key_prefix = known
+    kinds, names, name_starts, name_lengths, topics, lanes, sequences, sents, intact = found
+    for row in range(value_starts.size):
+        value_at = value_starts[row]
+        value_end = value_at + max(value_lengths[row], 0)
+        key_at = key_starts[row]
+        key_end = key_at + max(key_lengths[row], 0)
+        header_at = header_starts[row]
+        header_end = header_at + max(header_lengths[row], 0)
+        is_ours = _starts_with(data, key_at, key_end, key_prefix)
+        kinds[row] = UNREADABLE if is_ours else FOREIGN
+        lanes[row] = -1
+        sequences[row] = -1
+        block_at, name_at, name_end, sent_ns = _locate(data, value_at, value_end, magic)
+        if block_at < 0 or data[block_at + 3] > LAST_KIND:
+            continue
+        sum_at = block_at + CHECKSUM_AT
+        value = (data, value_at, value_end)
+        crc = _checksum(value, sum_at, (data, key_at, key_end), (data, header_at, header_end))
+        intact[row] = np.uint64(crc) == _big_endian(data, sum_at, 4)
+        if _big_endian(data, block_at + 4, 8) != run:
+            # An intact message of another run is foreign, whatever its key.
+            kinds[row] = FOREIGN if intact[row] else kinds[row]
+            continue
+        lane = _big_endian(data, block_at + 16, 4)
+        sequence = _big_endian(data, block_at + 20, 8)
+        if lane > np.uint64(0x7FFFFFFF) or sequence > np.uint64(0x7FFFFFFFFFFFFFFF):
+            continue
+        kinds[row] = data[block_at + 3]
+        names[row] = _hash(data, name_at, name_end)
+        name_starts[row] = name_at
+        name_lengths[row] = name_end - name_at
+        topics[row] = np.uint32(_big_endian(data, block_at + 12, 4))
+        lanes[row] = np.int32(lane)
+        sequences[row] = np.int64(sequence)
+        sents[row] = sent_ns
