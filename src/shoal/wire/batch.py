@@ -22,9 +22,8 @@ Rules of this file:
 import struct
 from collections.abc import Iterator
 
-from shoal.model.errors import UsageError
 from shoal.wire.crc import crc32c, shift
-from shoal.wire.errors import CorruptBatch, Malformed
+from shoal.wire.errors import CorruptBatch, Malformed, Unencodable
 
 HEADER_SIZE = 61
 MAGIC = 2
@@ -221,7 +220,7 @@ class Batch:
         """
         view = self.view
         if view.readonly:
-            raise UsageError(f"{self!r} lies in read-only memory; edit a copy of it")
+            raise Unencodable(f"{self!r} lies in read-only memory; edit a copy of it")
         offset, length, epoch, magic, crc = _UNCHECKED.unpack_from(view)
         old_checked = bytes(view[CHECKED_START:HEADER_SIZE])
         fields = list(_CHECKED.unpack(old_checked))
@@ -237,7 +236,7 @@ class Batch:
             fields[6] = base_sequence
         if base_offset is not None:
             if not 0 <= base_offset <= _LAST_OFFSET - fields[1]:
-                raise UsageError(f"{base_offset} cannot be the base offset of {self!r}")
+                raise Unencodable(f"{base_offset} cannot be the base offset of {self!r}")
             offset = base_offset
         if leader_epoch is not None:
             epoch = leader_epoch
@@ -248,7 +247,7 @@ class Batch:
                 crc ^= shift(difference, len(view) - HEADER_SIZE)
             view[:HEADER_SIZE] = _UNCHECKED.pack(offset, length, epoch, magic, crc) + new_checked
         except struct.error as error:
-            raise UsageError(f"a value does not fit its header field: {error}") from error
+            raise Unencodable(f"a value does not fit its header field: {error}") from error
 
 
 def iter_batches(record_set: memoryview, *, base_position: int = 0) -> Iterator[Batch]:

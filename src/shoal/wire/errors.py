@@ -6,19 +6,21 @@
     ├── LimitExceeded             they may mean something, but more than we are willing to hold
     ├── CorruptBatch              a record batch that contradicts its own checksum or header
     ├── UnsupportedCodec          compressed in a way that Kafka does not define
-    └── UnsupportedVersion        an API key or a version of it that we have no schema for
+    ├── UnsupportedVersion        an API key or a version of it that we have no schema for
+    └── Unencodable               what we were asked to write has no form on the wire; our fault
 
 Positions count from the start of what the caller handed in: a frame without its length,
 a record set, or a decompressed block.
 """
 
-from shoal.model.errors import WireError
+from shoal.model.errors import Blame, WireError
 
 __all__ = [
     "CorruptBatch",
     "LimitExceeded",
     "Malformed",
     "Truncated",
+    "Unencodable",
     "UnsupportedCodec",
     "UnsupportedVersion",
     "WireError",
@@ -47,3 +49,9 @@ class UnsupportedCodec(WireError):
 
 class UnsupportedVersion(WireError):
     """An API key, or a version of one, without a schema."""
+
+
+class Unencodable(WireError):
+    """What we were asked to write has no form on the wire."""
+
+    blame: Blame = "local"

@@ -1,0 +1,206 @@
+"""The building blocks of Kafka's messages: numbers, strings, blobs, arrays, tagged fields.
+
+A version of a message is either flexible (KIP-482: lengths are unsigned varints of length + 1
+with 0 for null, and every structure ends with tagged fields) or it is not (lengths are int16
+for strings and int32 for the rest, with -1 for null). A `Cursor` knows which it reads.
+
+Rules of this file:
+- Every read is checked against the bytes that are there, and names what it was reading.
+- A count is refused when its items cannot fit in the bytes left; and the items of one message
+  are limited, because two bytes on the wire can be two hundred in memory.
+- Tagged fields that nobody asked for are skipped by their size: they come from newer peers.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, NoReturn
+
+from shoal.wire.errors import LimitExceeded, Malformed, Truncated, Unencodable
+
+INT8 = Struct(">b")
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+
+# What the items of one message may weigh: a number in an array 1, a structure 8. Enough for
+# the metadata of half a million partitions; some 300 MB of objects.
+ITEM_BUDGET = 8_000_000
+NUMBER_WEIGHT = 1
+STRUCTURE_WEIGHT = 8
+
+_INT16_MAX = (1 << 15) - 1
+_INT32_MAX = (1 << 31) - 1
+_VARINT_MAX_BYTES = 5
+
+
+class Cursor:
+    """A place in the bytes of one message; it moves as things are read."""
+
+    __slots__ = ("budget", "end", "flexible", "position", "view")
+
+    def __init__(self, view: memoryview, position: int = 0, *, flexible: bool) -> None:
+        self.view = view
+        self.position = position
+        self.end = len(view)
+        self.flexible = flexible
+        self.budget = ITEM_BUDGET
+
+    def fixed(self, layout: Struct, what: str) -> tuple[Any, ...]:
+        """Fields of fixed size, all at once."""
+        position = self.position
+        try:
+            values = layout.unpack_from(self.view, position)
+        except struct.error:
+            self._raise_truncated(what, layout.size)
+        self.position = position + layout.size
+        return values
+
+    def varint(self, what: str) -> int:
+        """An unsigned varint of at most 32 bits."""
+        position = self.position
+        view = self.view
+        value = 0
+        for index in range(_VARINT_MAX_BYTES):
+            if position + index >= self.end:
+                self._raise_truncated(what, index + 1)
+            byte = view[position + index]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                if value >> 32:
+                    break
+                self.position = position + index + 1
+                return value
+        raise Malformed(f"{what}: a varint that does not fit 32 bits", position=position)
+
+    def string(self, what: str) -> str:
+        """A string that may not be null."""
+        value = self.nullable_string(what)
+        if value is None:
+            self.raise_null(what)
+        return value
+
+    def nullable_string(self, what: str) -> str | None:
+        """A string, or None where the bytes say null."""
+        length = self.varint(what) - 1 if self.flexible else self._length(INT16, what)
+        if length < 0:
+            return None
+        data = self.take(length, what)
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            message = f"{what}: not UTF-8 ({error.reason})"
+            raise Malformed(message, position=self.position - length + error.start) from None
+
+    def blob(self, what: str) -> memoryview | None:
+        """Bytes as a view into the message, or None where the bytes say null."""
+        length = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
+        return None if length < 0 else self.take(length, what)
+
+    def take(self, size: int, what: str) -> memoryview:
+        """The next `size` bytes, as a view."""
+        position = self.position
+        if size > self.end - position:
+            self._raise_truncated(what, size)
+        self.position = position + size
+        return self.view[position : position + size]
+
+    def count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
+        """How many items an array has, each of at least `least_size` bytes; -1 for null."""
+        position = self.position
+        count = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
+        if count <= 0:
+            return count
+        if count * least_size > self.end - self.position:
+            message = f"{what}: {count} items cannot be in {self.end - self.position} bytes"
+            raise Truncated(message, position=position)
+        self.budget -= count * weight
+        if self.budget < 0:
+            message = f"{what}: {count} items are more than one message may hold"
+            raise LimitExceeded(message, position=position)
+        return count
+
+    def tags(
+        self, what: str, readers: Mapping[int, Callable[["Cursor"], None]] | None = None
+    ) -> None:
+        """The tagged fields at the end of a structure; those without a reader are skipped."""
+        if self.position < self.end and self.view[self.position] == 0:  # nearly always
+            self.position += 1
+            return
+        for _ in range(self.varint(what)):
+            position = self.position
+            tag = self.varint(what)
+            size = self.varint(what)
+            reader = readers.get(tag) if readers is not None else None
+            if reader is None:
+                self.take(size, what)
+            else:
+                self._read_tag(reader, size, f"{what} tag {tag}", position)
+
+    def finish(self, what: str) -> None:
+        """Nothing may be left: bytes that we do not understand are not to be ignored."""
+        if self.position != self.end:
+            message = f"{what}: {self.end - self.position} bytes too many"
+            raise Malformed(message, position=self.position)
+
+    def _read_tag(
+        self, reader: Callable[["Cursor"], None], size: int, what: str, position: int
+    ) -> None:
+        """Read a tagged field inside its size: it can neither reach beyond it nor stop short."""
+        outer_view, outer_end = self.view, self.end
+        tag_end = self.position + size
+        if tag_end > outer_end:
+            self._raise_truncated(what, size)
+        self.view, self.end = outer_view[:tag_end], tag_end
+        reader(self)
+        if self.position != tag_end:
+            message = f"{what}: {tag_end - self.position} bytes more than its value"
+            raise Malformed(message, position=position)
+        self.view, self.end = outer_view, outer_end
+
+    def _length(self, layout: Struct, what: str) -> int:
+        length: int = self.fixed(layout, what)[0]
+        if length < -1:
+            message = f"{what}: a length of {length}"
+            raise Malformed(message, position=self.position - layout.size)
+        return length
+
+    def _raise_truncated(self, what: str, size: int) -> NoReturn:
+        message = f"{what}: {size} bytes expected, {max(0, self.end - self.position)} left"
+        raise Truncated(message, position=self.position)
+
+    def raise_null(self, what: str) -> NoReturn:
+        raise Malformed(f"{what}: null where a value must be", position=self.position)
+
+
+def put_varint(output: bytearray, value: int) -> None:
+    """Append an unsigned varint."""
+    while value > 0x7F:
+        output.append(value & 0x7F | 0x80)
+        value >>= 7
+    output.append(value)
+
+
+def put_string(output: bytearray, value: str | None, *, flexible: bool) -> None:
+    """Append a string, or null."""
+    if value is None:
+        output += b"\x00" if flexible else b"\xff\xff"
+        return
+    data = value.encode()
+    if flexible:
+        put_varint(output, len(data) + 1)
+    elif len(data) > _INT16_MAX:
+        raise Unencodable(f"a string of {len(data)} bytes; at most {_INT16_MAX} fit")
+    else:
+        output += INT16.pack(len(data))
+    output += data
+
+
+def put_count(output: bytearray, count: int, *, flexible: bool) -> None:
+    """Append the number of items of an array or of bytes in a blob; -1 is null."""
+    if count > _INT32_MAX - 1:
+        raise Unencodable(f"{count} items or bytes; at most {_INT32_MAX - 1} fit")
+    if flexible:
+        put_varint(output, count + 1)
+    else:
+        output += INT32.pack(count)
