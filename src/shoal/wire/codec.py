@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
@@ -79,6 +79,9 @@ class Shape:
         return is_dataclass(self.item_type)
 
 
+_FORMATS: dict[type, Format] = {}
+
+
 def decode(view: memoryview, entity_type: type[EntityT], position: int) -> EntityT:
     """The entity that reaches from `position` to the end of the view."""
     flexible: bool = entity_type.__flexible__  # type: ignore[attr-defined]
@@ -97,11 +100,13 @@ def put_entity(output: bytearray, entity: Any) -> None:
 
 
 def entity_format(entity_type: type) -> Format:
-    """The format of a message or of a structure inside one."""
-    return _entity_format(entity_type, entity_type.__name__)
+    """The format of a message, compiled when first asked for."""
+    known = _FORMATS.get(entity_type)
+    if known is None:
+        known = _FORMATS[entity_type] = _entity_format(entity_type, entity_type.__name__)
+    return known
 
 
-@cache
 def _entity_format(entity_type: Any, path: str) -> Format:
     flexible: bool = entity_type.__flexible__
     read_steps: list[ReadStep] = []
