@@ -144,4 +144,15 @@ UNKNOWN: Final = 2
 # - foreign: worker, cluster, count   records of other runs or without our mark
 # - ended:   worker, epoch, reason    finished | stopped | lost | failed
 # - fault:   name, target, began_us, ended_us
-COMMIT_KINDS: Final = ("lease", "reserve", "segment", "drained", "foreign", "ended", "fault")
+# - clock:   worker, epoch, low_us, high_us
+#            the worker's clock minus the driver's lay between, over the time since the last line
+COMMIT_KINDS: Final = (
+    "lease",
+    "reserve",
+    "segment",
+    "drained",
+    "foreign",
+    "ended",
+    "fault",
+    "clock",
+)

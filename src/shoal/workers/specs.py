@@ -1,0 +1,99 @@
+"""What a worker is told to do, and how often it may be told again.
+
+Rules:
+- A `WorkerSpec` is what the experiment wants; an `Assignment` is one try at it, complete with
+  epoch and the way to the driver. Both are plain JSON on the way to a worker.
+- The token travels in the assignment only, never in a command line or an environment.
+- A worker's name is part of file names, so it is short and plain.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from shoal.model.errors import UsageError
+
+Json = dict[str, Any]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Role(StrEnum):
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    SCAN = "scan"
+    MIRROR = "mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often a worker that was lost or failed is started again, and after which delay.
+
+    The delay doubles with each restart up to the longest one.
+    """
+
+    limit: int
+    delay_s: float = 0.5
+    longest_delay_s: float = 30.0
+
+    def delay_before(self, restart: int) -> float:
+        """Before restart number `restart`, counted from 0."""
+        return float(min(self.delay_s * 2 ** min(restart, 32), self.longest_delay_s))
+
+
+NEVER: Final = RestartPolicy(limit=0)
+
+# A dead producer or consumer stays dead, unless an experiment wants otherwise: what it left
+# unknown must stay explained. A mirror is a service: it comes back.
+DEFAULT_RESTARTS: Final[dict[Role, RestartPolicy]] = {
+    Role.PRODUCE: NEVER,
+    Role.CONSUME: NEVER,
+    Role.SCAN: NEVER,
+    Role.MIRROR: RestartPolicy(limit=1_000_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One worker, as an experiment asks for it. `task` is the role's own JSON."""
+
+    name: str
+    role: Role
+    task: Json = field(default_factory=dict)
+    restart: RestartPolicy | None = None
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise UsageError(
+                f"{self.name!r:.80} cannot be a worker's name",
+                remedy="use at most 64 letters, digits, dots, underscores and dashes",
+            )
+
+    @property
+    def restart_policy(self) -> RestartPolicy:
+        return self.restart or DEFAULT_RESTARTS[self.role]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One try at a worker: everything that it needs to begin."""
+
+    worker: str
+    epoch: int
+    role: Role
+    task: Json
+    run: str
+    run_dir: str
+    driver_host: str
+    driver_port: int
+    token: str = field(repr=False)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        body = json.loads(text)
+        return cls(**{**body, "role": Role(body["role"])})
