@@ -1,0 +1,7 @@
+"""Kafka Lite: a small Kafka of our own, which every Kafka client can use.
+
+`log/` keeps raw record batches in files that Apache Kafka's tools can read, `controller/` keeps
+what the cluster knows about itself, `api/` answers one kind of request per file, `broker`
+is one process that serves clients, `supervisor` owns the processes of a cluster, and
+`cluster` is what a program uses. Importing this package imports none of them.
+"""

@@ -1,0 +1,13 @@
+"""The log of a partition: raw record batches in segment files, in Apache Kafka's own formats.
+
+    partition_log   one partition's folder: append, read, recover, delete from the start
+    segment         one file of batches and its two indexes
+    scan            from bytes to batch headers; where the valid part of a file ends
+    indexes         entries of the offset index and of the time index, and how to search them
+    producer_state  what idempotent producers have written, and which sequence comes next
+    epochs          which leader wrote from which offset on
+    header          the 61 bytes in front of every batch
+    files           whole writes, and files that are replaced at once or not at all
+
+`indexes`, `scan`, `producer_state`, `epochs` and `header` do no input or output.
+"""

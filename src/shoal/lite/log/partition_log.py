@@ -1,0 +1,352 @@
+"""The log of one partition: a folder of segments, and what is known about their batches.
+
+    <topic>-<partition>/
+        00000000000000000000.log .index .timeindex    see `segment`
+        leader-epoch-checkpoint                       see `epochs`
+        log-start-offset-checkpoint                   only after records were deleted
+
+Rules of this file:
+- What `append` returned for is written: it is in the kernel's hands, so a killed process does
+  not lose it. Only `flush.messages` forces it to the disk.
+- A write that fails takes the log offline. From then on it answers every call with
+  `LogOffline`, until it is opened again: what is on the disk is not known any more.
+- Opening after an unclean end cuts off what is not a whole, undamaged batch, and rebuilds the
+  indexes of what it checked.
+"""
+
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
+from shoal.lite.log.header import BatchHeader, stamp
+from shoal.lite.log.producer_state import ProducerStates
+from shoal.lite.log.segment import LOG_SUFFIX, Segment
+
+EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+START_CHECKPOINT = "log-start-offset-checkpoint"
+
+_EXPIRY_CHECK_MS = 600_000
+_logger = logging.getLogger(__name__)
+
+
+class LogOffline(Refused):
+    """The disk failed this partition."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.KAFKA_STORAGE_ERROR, message)
+
+
+class Ended(Enum):
+    """How the process that last had the log open ended."""
+
+    CLEANLY = "cleanly"
+    # Killed, but the machine went on: all that was written is there, only the tail may be torn.
+    KILLED = "killed"
+    # The machine went down, or nobody knows: anything that was not flushed may be missing.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Settings of a log, by Apache Kafka's names, dots as underscores."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    flush_messages: int = (1 << 63) - 1
+    producer_id_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch lies. A duplicate was written before, and nothing was written now."""
+
+    base_offset: int
+    is_duplicate: bool
+
+
+class PartitionLog:
+    """The open log of a partition. One process has it open at a time."""
+
+    def __init__(self, folder: Path, settings: LogSettings, *, ended: Ended) -> None:
+        """Open the log in `folder`, which is made if it is missing."""
+        self.folder = folder
+        self.settings = settings
+        self.producers = ProducerStates()
+        self.epochs = EpochHistory()
+        self.start_offset = 0
+        self.end_offset = 0
+        self.offline_reason: str | None = None
+        self._segments: list[Segment] = []
+        self._unflushed_records = 0
+        self._expiry_checked_ms = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._recover(ended)
+
+    # Opening
+
+    def _recover(self, ended: Ended) -> None:
+        if (path := self.folder / START_CHECKPOINT).exists():
+            [(_, self.start_offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
+        self._read_epochs(ended)
+        bases = sorted(int(path.stem) for path in self.folder.glob(f"*{LOG_SUFFIX}"))
+        for base_offset in bases or [self.start_offset]:
+            is_last = base_offset == (bases or [self.start_offset])[-1]
+            if not self._open_segment(Segment(self.folder, base_offset), ended, is_last=is_last):
+                self._drop_segments_after(base_offset, bases)
+                break
+        if self.end_offset < self.start_offset:
+            self._start_over()
+        if self.epochs.cut_end(self.end_offset):
+            self._write_epochs()
+        self.expire_producers(_now_ms())
+
+    def _read_epochs(self, ended: Ended) -> None:
+        if not (path := self.folder / EPOCH_CHECKPOINT).exists():
+            return
+        try:
+            self.epochs = EpochHistory(decode_checkpoint(path.read_bytes(), source=str(path)))
+        except DamagedFile:
+            # It is not forced to the disk, and the batches tell the same.
+            if ended is not Ended.UNKNOWN:
+                raise
+
+    def _open_segment(self, segment: Segment, ended: Ended, *, is_last: bool) -> bool:
+        """Whether the segments behind this one can be right."""
+        self._segments.append(segment)
+        interval_bytes = self.settings.index_interval_bytes
+        if segment.size == 0 and is_last:
+            segment.create_index(interval_bytes)
+            self.end_offset = max(self.end_offset, segment.base_offset)
+            return True
+        trusted = ended is Ended.CLEANLY or (ended is Ended.KILLED and not is_last)
+        if trusted and segment.has_indexes():
+            for _, header in segment.batches():
+                self._replay(header)
+                self.end_offset = header.last_offset + 1
+            if is_last:
+                self.end_offset = segment.resume(interval_bytes)
+            else:
+                segment.open_sealed()
+            return True
+        self.end_offset, cut_bytes = segment.rebuild(interval_bytes, self._replay)
+        if cut_bytes:
+            _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
+        if not is_last and not cut_bytes:
+            segment.seal()
+        return not cut_bytes
+
+    def _replay(self, header: BatchHeader) -> None:
+        self.producers.record(header, header.base_offset)
+        self.epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _drop_segments_after(self, base_offset: int, bases: list[int]) -> None:
+        for later in bases:
+            if later > base_offset:
+                Segment(self.folder, later).delete()
+                _logger.warning("%s: dropped segment %d behind a damaged one", self.folder, later)
+
+    def _start_over(self) -> None:
+        """A power loss took records that had been deleted already: nothing is left to read."""
+        for segment in self._segments:
+            segment.delete()
+        segment = Segment(self.folder, self.start_offset)
+        segment.create_index(self.settings.index_interval_bytes)
+        self._segments = [segment]
+        self.end_offset = self.start_offset
+
+    # Writing
+
+    def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> Appended:
+        """Give a checked batch the next offsets and write it. `view` is stamped in place."""
+        self._require_online()
+        has_producer = header.producer_id >= 0
+        if has_producer and (duplicate := self.producers.check(header)) is not None:
+            return Appended(duplicate.base_offset, is_duplicate=True)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
+        try:
+            if leader_epoch > self.epochs.latest:
+                self._begin_epoch(leader_epoch)
+            segment = self._segments[-1]
+            if not segment.has_room(len(view), last_offset, self.settings.segment_bytes):
+                segment = self._roll()
+            segment.append(view, last_offset=last_offset, max_timestamp_ms=header.max_timestamp)
+            self._flush_if_due(segment, header.record_count)
+        except OSError as error:
+            raise self._go_offline("written", error) from error
+        if has_producer:
+            self._record_producer(header, base_offset)
+        self.end_offset = last_offset + 1
+        return Appended(base_offset, is_duplicate=False)
+
+    def _record_producer(self, header: BatchHeader, base_offset: int) -> None:
+        self.producers.record(header, base_offset)
+        now_ms = _now_ms()
+        if now_ms - self._expiry_checked_ms > _EXPIRY_CHECK_MS:
+            self.expire_producers(now_ms)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers whose last batch is older than `producer.id.expiration.ms`."""
+        self._expiry_checked_ms = now_ms
+        self.producers.forget_older_than(now_ms - self.settings.producer_id_expiration_ms)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if self.epochs.assign(epoch, self.end_offset):
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        path = self.folder / EPOCH_CHECKPOINT
+        replace_file(path, encode_checkpoint(self.epochs.entries), durable=False)
+
+    def _roll(self) -> Segment:
+        self._segments[-1].seal()
+        segment = Segment(self.folder, self.end_offset)
+        segment.create_index(self.settings.index_interval_bytes)
+        self._segments.append(segment)
+        return segment
+
+    def _flush_if_due(self, segment: Segment, record_count: int) -> None:
+        self._unflushed_records += record_count
+        if self._unflushed_records >= self.settings.flush_messages:
+            segment.flush()
+            self._unflushed_records = 0
+
+    def delete_before(self, offset: int) -> None:
+        """Make `offset` the first that can be read; whole segments below it are removed."""
+        self._require_online()
+        if offset <= self.start_offset:
+            return
+        try:
+            replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
+            self.start_offset = offset
+            while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+                self._segments.pop(0).delete()
+            if self.epochs.cut_start(offset):
+                self._write_epochs()
+        except OSError as error:
+            raise self._go_offline("shortened", error) from error
+
+    def flush(self) -> None:
+        """Force everything to the disk."""
+        for segment in self._segments:
+            segment.flush()
+
+    def close(self) -> None:
+        """Write the indexes and let go of the files. A log that is offline is left as it is."""
+        for segment in self._segments:
+            if self.offline_reason is None:
+                segment.close()
+            else:
+                segment.abandon()
+        self._segments = []
+
+    def _require_online(self) -> None:
+        if self.offline_reason is not None:
+            raise LogOffline(self.offline_reason)
+
+    def _go_offline(self, verb: str, error: OSError) -> LogOffline:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        self.offline_reason = f"{self.folder.name} is offline: it could not be {verb}: {reason}"
+        _logger.error("%s", self.offline_reason)
+        return LogOffline(self.offline_reason)
+
+    # Reading
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True
+    ) -> bytes:
+        """Whole batches from the one that holds `offset`, all below `upper_offset`.
+
+        At most `max_bytes`, but a first batch that is larger comes whole if `at_least_one`.
+        The offset must lie between `start_offset` and `end_offset`.
+        """
+        self._require_online()
+        if offset >= upper_offset:
+            return b""
+        try:
+            for place in range(self._place_of(offset), len(self._segments)):
+                segment = self._segments[place]
+                first = segment.locate(offset)
+                if first is not None:
+                    return self._read_from(segment, first, max_bytes, (upper_offset, at_least_one))
+        except OSError as error:
+            raise self._go_offline("read", error) from error
+        return b""
+
+    def _read_from(
+        self,
+        segment: Segment,
+        first: tuple[int, BatchHeader],
+        max_bytes: int,
+        limits: tuple[int, bool],
+    ) -> bytes:
+        upper_offset, at_least_one = limits
+        if first[1].base_offset >= upper_offset:
+            return b""
+        if first[1].size > max_bytes and not at_least_one:
+            return b""
+        end = segment.size
+        if upper_offset < self.end_offset and (bound := segment.locate(upper_offset)) is not None:
+            end = bound[0]
+        span = segment.span(first, end, max_bytes)
+        return segment.read_at(span.position, span.size)
+
+    def batch_at(self, offset: int) -> bytes | None:
+        """The whole batch that holds `offset`, or the next one; None behind the last."""
+        data = self.read(offset, 0, upper_offset=self.end_offset)
+        return data or None
+
+    def batch_of_time(self, timestamp_ms: int) -> bytes | None:
+        """The first readable batch that has a record at least as new as `timestamp_ms`."""
+        self._require_online()
+        for segment in self._segments:
+            if segment.max_time[0] < timestamp_ms:
+                continue
+            found = segment.locate_time(timestamp_ms, self.start_offset)
+            if found is not None:
+                return segment.read_at(found[0], found[1].size)
+        return None
+
+    def batch_of_max_time(self) -> bytes | None:
+        """The first readable batch that has the newest record."""
+        self._require_online()
+        newest = max(self._segments, key=lambda segment: segment.max_time[0])
+        timestamp_ms, last_offset = newest.max_time
+        if last_offset < self.start_offset:
+            # Deleted, though its segment is still there: look through what is left.
+            left = [header for header in self._headers() if header.max_timestamp >= 0]
+            if not left:
+                return None
+            last_offset = max(left, key=lambda header: header.max_timestamp).last_offset
+        elif timestamp_ms < 0:
+            return None
+        return self.batch_at(last_offset)
+
+    def _headers(self) -> Iterator[BatchHeader]:
+        """Every batch header from the start offset on."""
+        for segment in self._segments[self._place_of(self.start_offset) :]:
+            for _, header in segment.batches():
+                if header.last_offset >= self.start_offset:
+                    yield header
+
+    def _place_of(self, offset: int) -> int:
+        """Which segment holds `offset`, as far as base offsets tell."""
+        place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
+        return max(place - 1, 0)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,44 @@
+"""Leader epochs: which term wrote which offset."""
+
+import pytest
+
+from shoal.lite.log.epochs import NO_EPOCH, EpochHistory
+from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint
+
+
+def test_each_offset_belongs_to_the_epoch_that_wrote_it() -> None:
+    history = EpochHistory([(0, 0), (2, 10), (5, 30)])
+    assert [history.epoch_of(offset) for offset in (0, 9, 10, 29, 30, 99)] == [0, 0, 2, 2, 5, 5]
+    assert history.latest == 5
+    assert EpochHistory().epoch_of(3) == NO_EPOCH
+
+
+def test_an_epoch_that_wrote_nothing_gives_way() -> None:
+    history = EpochHistory([(0, 0), (1, 10)])
+    assert history.assign(2, 10)
+    assert history.entries == ((0, 0), (2, 10))
+    assert not history.assign(1, 12)
+    assert not history.assign(2, 12)
+
+
+def test_cuts_at_both_ends() -> None:
+    history = EpochHistory([(0, 0), (2, 10), (5, 30)])
+    assert history.cut_end(30)
+    assert not history.cut_end(30)
+    assert history.entries == ((0, 0), (2, 10))
+    assert history.cut_start(4)
+    assert history.entries == ((0, 4), (2, 10))
+    assert history.cut_start(12)
+    assert history.entries == ((2, 12),)
+
+
+def test_checkpoints_are_kafkas_text() -> None:
+    text = encode_checkpoint([(0, 0), (2, 10)])
+    assert text == b"0\n2\n0 0\n2 10\n"
+    assert decode_checkpoint(text, source="x") == [(0, 0), (2, 10)]
+
+
+@pytest.mark.parametrize("text", [b"", b"0\n", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\n0 x\n", b"\xff"])
+def test_damaged_checkpoints_are_named(text: bytes) -> None:
+    with pytest.raises(DamagedFile, match="the file"):
+        decode_checkpoint(text, source="the file")

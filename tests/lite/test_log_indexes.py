@@ -1,0 +1,84 @@
+"""Index entries are Apache Kafka's bytes, and searches never point behind what is wanted."""
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.log.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexBuilder,
+    MemoryEntries,
+    position_before_offset,
+    position_before_position,
+    relative_offset_before_time,
+)
+
+batches = st.lists(
+    st.tuples(st.integers(61, 9000), st.integers(1, 50), st.integers(0, 10_000)), max_size=60
+)
+
+
+def built(sizes: list[tuple[int, int, int]], base_offset: int) -> tuple[IndexBuilder, list[int]]:
+    builder = IndexBuilder(base_offset, interval_bytes=4096)
+    position, offset, positions = 0, base_offset, []
+    for size, records, timestamp_ms in sizes:
+        last_offset = offset + records - 1
+        builder.add(position, size, last_offset=last_offset, max_timestamp_ms=timestamp_ms)
+        positions.append(position)
+        position += size
+        offset = last_offset + 1
+    return builder, positions
+
+
+def test_entries_are_big_endian_pairs_relative_to_the_base() -> None:
+    builder = IndexBuilder(100, interval_bytes=100)
+    builder.add(0, 150, last_offset=104, max_timestamp_ms=7000)
+    builder.add(150, 90, last_offset=109, max_timestamp_ms=6000)
+    builder.seal()
+    assert bytes(builder.offsets.data) == struct.pack(">II", 9, 150)
+    assert bytes(builder.times.data) == struct.pack(">qI", 7000, 4)
+
+
+def test_a_cut_last_entry_is_dropped() -> None:
+    entries = MemoryEntries(OFFSET_ENTRY, struct.pack(">IIB", 3, 50, 9))
+    assert list(entries) == [(3, 50)]
+
+
+def test_empty_indexes_point_to_the_start() -> None:
+    empty = MemoryEntries(TIME_ENTRY)
+    assert position_before_offset(empty, 10) == 0
+    assert position_before_position(empty, 10) == 0
+    assert relative_offset_before_time(empty, 10) == 0
+
+
+@given(batches, st.integers(0, 3000))
+def test_a_search_never_leads_behind_the_batch(
+    sizes: list[tuple[int, int, int]], wanted: int
+) -> None:
+    builder, positions = built(sizes, base_offset=500)
+    offset, holder = 500, None
+    for position, (_, records, _) in zip(positions, sizes, strict=True):
+        offset += records
+        if holder is None and offset > 500 + wanted:
+            holder = position
+    found = position_before_offset(builder.offsets, wanted)
+    assert found in {0, *positions}
+    assert holder is None or found <= holder
+
+
+@given(batches, st.integers(0, 10_000))
+def test_everything_before_a_time_entry_is_older(
+    sizes: list[tuple[int, int, int]], timestamp_ms: int
+) -> None:
+    builder, _ = built(sizes, base_offset=0)
+    builder.seal()
+    until = relative_offset_before_time(builder.times, timestamp_ms)
+    offset = 0
+    for _, records, batch_time in sizes:
+        if offset < until:
+            assert batch_time < timestamp_ms
+        offset += records
+    times = [entry[0] for entry in builder.times]
+    assert times == sorted(set(times))

@@ -1,0 +1,82 @@
+"""Idempotent producers: which batch is new, which is a duplicate, which is refused."""
+
+import pytest
+from support.lite_batches import batch_of
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.log.header import BatchHeader, unpack_header
+from shoal.lite.log.producer_state import ProducerStates
+
+LAST_SEQUENCE = (1 << 31) - 1
+
+
+def header(sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    return unpack_header(batch_of(*[b"x"] * count, producer=(producer_id, epoch, sequence)))
+
+
+def written(*headers: BatchHeader) -> ProducerStates:
+    states = ProducerStates()
+    offset = 0
+    for one in headers:
+        assert states.check(one) is None
+        states.record(one, offset)
+        offset += one.record_count
+    return states
+
+
+def refusal(states: ProducerStates, one: BatchHeader) -> Code:
+    with pytest.raises(Refused) as refused:
+        states.check(one)
+    return refused.value.code
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    assert ProducerStates().check(header(63)) is None
+
+
+def test_the_next_sequence_is_expected() -> None:
+    states = written(header(0, count=3), header(3, count=2))
+    assert states.check(header(5)) is None
+    assert refusal(states, header(6)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(states, header(4)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_last_five_batches_are_known_again() -> None:
+    states = written(*[header(sequence) for sequence in range(7)])
+    for sequence in range(2, 7):
+        duplicate = states.check(header(sequence))
+        assert duplicate is not None
+        assert duplicate.base_offset == sequence
+    assert refusal(states, header(1)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_other_boundaries_are_no_duplicate() -> None:
+    states = written(header(0, count=2), header(2, count=2))
+    assert refusal(states, header(2, count=1)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_wrap() -> None:
+    states = written(header(LAST_SEQUENCE - 1, count=2))
+    assert states.check(header(0)) is None
+    across = written(header(LAST_SEQUENCE - 2), header(LAST_SEQUENCE - 1, count=4))
+    assert across.check(header(2)) is None
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_zero() -> None:
+    states = written(header(0, epoch=3))
+    assert refusal(states, header(1, epoch=2)) is Code.INVALID_PRODUCER_EPOCH
+    assert refusal(states, header(1, epoch=4)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    newer = header(0, epoch=4)
+    assert states.check(newer) is None
+    states.record(newer, 1)
+    assert refusal(states, header(1, epoch=3)) is Code.INVALID_PRODUCER_EPOCH
+    assert states.check(header(1, epoch=4)) is None
+
+
+def test_producers_are_forgotten_by_the_time_of_their_batches() -> None:
+    states = written(header(0), header(0, producer_id=8))
+    newest = header(0).max_timestamp
+    states.forget_older_than(newest)
+    assert len(states) == 2
+    states.forget_older_than(newest + 1)
+    assert len(states) == 0

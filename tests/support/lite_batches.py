@@ -1,0 +1,49 @@
+"""Record batches for tests of Kafka Lite's log."""
+
+from shoal.lite.log.header import unpack_header
+from shoal.lite.log.partition_log import Appended, PartitionLog
+from shoal.wire.batch import iter_batches
+from shoal.wire.records import BatchOptions, Record, decode_records, encode_batch
+
+NOW_MS = 1_700_000_000_000
+
+
+def batch_of(
+    *values: bytes,
+    timestamp_ms: int = NOW_MS,
+    producer: tuple[int, int, int] | None = None,
+    codec: int = 0,
+) -> bytearray:
+    """A batch as a producer sends it; `producer` is (id, epoch, first sequence)."""
+    records = [Record(0, timestamp_ms + i, None, value) for i, value in enumerate(values)]
+    options: BatchOptions = {"codec": codec}
+    if producer is not None:
+        options["producer_id"], options["producer_epoch"], options["base_sequence"] = producer
+    return encode_batch(records, **options)
+
+
+def append(log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0) -> Appended:
+    view = memoryview(batch)
+    return log.append(view, unpack_header(view), leader_epoch=leader_epoch)
+
+
+def values_of(record_set: bytes) -> list[bytes | None]:
+    """The values of all records of all batches."""
+    return [
+        record.value
+        for batch in iter_batches(memoryview(record_set))
+        for record in decode_records(batch)
+    ]
+
+
+def everything_in(log: PartitionLog) -> list[bytes | None]:
+    """All values, read as a consumer would: from the start, one read after the other."""
+    values: list[bytes | None] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        data = log.read(offset, 1000, upper_offset=log.end_offset)
+        for batch in iter_batches(memoryview(data)):
+            batch.check_crc()
+            values += [r.value for r in decode_records(batch) if r.offset >= offset]
+            offset = batch.next_offset
+    return values
