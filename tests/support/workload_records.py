@@ -1,27 +1,25 @@
-"""Records as columns, made by hand from plain bytes: what a reader of messages is given."""
+"""Records as columns, by way of a real batch: what a reader of messages is given."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
+from shoal.wire.batch import Batch
+from shoal.wire.columns import ByteColumn, RecordColumns, decode_columns
+from shoal.wire.records import Record, encode_batch
+from shoal.workload.envelope import Headers
 
-from shoal.workload.envelope import Headers, header_section
+
+def at(column: ByteColumn, row: int) -> bytes:
+    """One string of a column that has no nulls."""
+    value = column.at(row)
+    assert value is not None
+    return value
 
 
-class HandMadeColumns:
-    """Key, value and header section of each record, one after the other in one array."""
-
-    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> None:
-        data = bytearray()
-        spans: list[list[int]] = []
-        for key, value, headers in records:
-            row: list[int] = []
-            for part in (key, value, header_section(headers)):
-                row += [len(data), -1 if part is None else len(part)]
-                data += part or b""
-            spans.append(row)
-        columns: Any = np.array(spans, np.int64).reshape(-1, 6).T
-        self.data = np.frombuffer(bytes(data) or b"\0", np.uint8)
-        self.key_start, self.key_length = columns[0], columns[1]
-        self.value_start, self.value_length = columns[2], columns[3]
-        self.header_start, self.header_length = columns[4], columns[5]
+def columns_of(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> RecordColumns:
+    """Key, value and headers of each record, packed into a batch and taken apart again."""
+    rows = [
+        Record(offset=offset, timestamp=0, key=key, value=value, headers=tuple(headers))
+        for offset, (key, value, headers) in enumerate(records)
+    ]
+    batches = [Batch(memoryview(encode_batch(rows)))] if rows else []
+    return decode_columns(batches)

@@ -27,7 +27,7 @@ from shoal.workload.envelope import (
 )
 from shoal.workload.envelope_columns import MessageReader, MessageWriter
 from shoal.workload.keys import lane_keys
-from support.workload_records import HandMadeColumns
+from support.workload_records import at, columns_of
 
 if TYPE_CHECKING:
     from shoal.workload.envelope_columns import ReadMessages, WrittenMessages
@@ -95,8 +95,8 @@ def test_columns_equal_the_careful_codec(
     form = Envelope(RUN, producer, TOPIC, size, in_headers)
     written = write(form, numbers, 7)
     for row, number in enumerate(numbers):
-        value, key = written.values[row], written.keys[row]
-        headers = headers_of(written.headers[row])
+        value, key = at(written.values, row), at(written.keys, row)
+        headers = headers_of(at(written.headers, row))
         message = decode_message(key, value, headers)
         assert message is not None
         assert message.intact
@@ -121,8 +121,8 @@ def test_columns_equal_the_careful_codec(
 def test_a_stranger_reads_both_formats(in_headers: bool) -> None:
     written = write(envelope(in_headers=in_headers), list(range(21)), 7)
     for row in range(21):
-        headers = {name: value or b"" for name, value in headers_of(written.headers[row])}
-        seen = strangers_view(written.keys[row], written.values[row], headers)
+        headers = {name: value or b"" for name, value in headers_of(at(written.headers, row))}
+        seen = strangers_view(at(written.keys, row), at(written.values, row), headers)
         assert seen == (PRODUCER, row, row // 7)
 
 
@@ -142,10 +142,10 @@ def test_reader_names_every_message(in_headers: bool) -> None:
 
 def read_back(written: WrittenMessages) -> ReadMessages:
     rows = [
-        (written.keys[row], written.values[row], headers_of(written.headers[row]))
+        (at(written.keys, row), at(written.values, row), headers_of(at(written.headers, row)))
         for row in range(len(written.values.start))
     ]
-    return MessageReader(RUN, [TOPIC]).read(HandMadeColumns(rows))
+    return MessageReader(RUN, [TOPIC]).read(columns_of(rows))
 
 
 def test_marker_is_told_from_message() -> None:
@@ -157,11 +157,11 @@ def test_marker_is_told_from_message() -> None:
 @given(position=st.integers(0, 199), flip=st.integers(1, 255))
 def test_no_flipped_byte_stays_unseen(in_headers: bool, position: int, flip: int) -> None:
     written = write(envelope(in_headers=in_headers), [9], 4)
-    value = bytearray(written.values[0])
+    value = bytearray(at(written.values, 0))
     value[position] ^= flip
-    headers = headers_of(written.headers[0])
+    headers = headers_of(at(written.headers, 0))
     read = MessageReader(RUN, [TOPIC]).read(
-        HandMadeColumns([(written.keys[0], bytes(value), headers)])
+        columns_of([(at(written.keys, 0), bytes(value), headers)])
     )
     assert not read.intact[0]
     assert read.kind[0] != Kind.FOREIGN
@@ -170,7 +170,11 @@ def test_no_flipped_byte_stays_unseen(in_headers: bool, position: int, flip: int
 @pytest.mark.parametrize("in_headers", [False, True])
 def test_altered_key_and_headers_break_the_checksum_but_not_the_name(in_headers: bool) -> None:
     written = write(envelope(in_headers=in_headers), [9], 4)
-    key, value, headers = written.keys[0], written.values[0], headers_of(written.headers[0])
+    key, value, headers = (
+        at(written.keys, 0),
+        at(written.values, 0),
+        headers_of(at(written.headers, 0)),
+    )
     changed: list[tuple[bytes | None, bytes, Headers]] = [
         (None, value, headers),
         (key + b"x", value, headers),
@@ -179,7 +183,7 @@ def test_altered_key_and_headers_break_the_checksum_but_not_the_name(in_headers:
     if in_headers:
         changed.append((key, value, []))
     reader = MessageReader(RUN, [TOPIC])
-    read = reader.read(HandMadeColumns(changed))
+    read = reader.read(columns_of(changed))
     assert read.kind.tolist() == [Kind.MESSAGE] * len(changed)
     assert not read.intact.any()
     assert [reader.producers[i] for i in read.producer] == [PRODUCER] * len(changed)
@@ -195,13 +199,13 @@ def test_foreign_and_unreadable_are_told_apart() -> None:
         (None, None, []),
         (None, b"", []),
         (b"", b"a;1;2;" + b"x" * 40, []),
-        (other.keys[0], other.values[0], []),  # another run's, whole
+        (at(other.keys, 0), at(other.values, 0), []),  # another run's, whole
         (key, b"their value", []),  # a key of ours, no block
-        (key, ours.values[0][:40], []),  # cut in its block
+        (key, at(ours.values, 0)[:40], []),  # cut in its block
         (key, None, []),
-        (other.keys[0], other.values[0][:-1] + b"!", []),  # damaged: whose is it?
+        (at(other.keys, 0), at(other.values, 0)[:-1] + b"!", []),  # damaged: whose is it?
     ]
-    read = MessageReader(RUN, [TOPIC]).read(HandMadeColumns(records))
+    read = MessageReader(RUN, [TOPIC]).read(columns_of(records))
     assert read.kind.tolist() == [Kind.FOREIGN] * 5 + [Kind.UNREADABLE] * 4
     assert (read.lane == -1).all()
     assert (read.sequence == -1).all()
@@ -221,7 +225,7 @@ def test_reader_stands_any_bytes(records: list[tuple[bytes, bytes]]) -> None:
     rows: list[tuple[bytes | None, bytes | None, Headers]] = [
         (lane_keys(1)[0] + key, start + value, []) for key, value in records for start in starts
     ]
-    read = MessageReader(RUN, [TOPIC]).read(HandMadeColumns(rows))
+    read = MessageReader(RUN, [TOPIC]).read(columns_of(rows))
     assert not read.intact.any()
     assert set(read.kind.tolist()) <= {Kind.UNREADABLE, Kind.FOREIGN}
 
@@ -233,9 +237,9 @@ def test_names_of_several_producers_and_topics(pairs: list[tuple[str, str]]) -> 
     rows: list[tuple[bytes | None, bytes | None, Headers]] = []
     for producer, topic in pairs:
         written = write(Envelope(RUN, producer, topic, 150), [3], 2)
-        rows.append((written.keys[0], written.values[0], []))
+        rows.append((at(written.keys, 0), at(written.values, 0), []))
     reader = MessageReader(RUN, ["t1", "t2"])
-    read = reader.read(HandMadeColumns(rows))
+    read = reader.read(columns_of(rows))
     named = [
         (reader.producers[p], reader.topics[t])
         for p, t in zip(read.producer, read.topic, strict=True)

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from shoal.model.errors import UsageError
 from shoal.wire.crc import crc32c
+from shoal.wire.records import append_headers
 
 BLOCK_MAGIC = b"SL\x01"
 BLOCK_SIZE = 32
@@ -187,23 +188,9 @@ def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> 
 
 def header_section(headers: Headers) -> bytes:
     """The headers as a record of format 2 holds them, from their count on."""
-    parts = [_varint(len(headers))]
-    for name, value in headers:
-        text = name.encode()
-        parts += [_varint(len(text)), text, _varint(-1 if value is None else len(value))]
-        parts.append(value or b"")
-    return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    """Zigzag, seven bits at a time, the lowest first."""
-    zigzag = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while zigzag > 127:
-        encoded.append(zigzag & 127 | 128)
-        zigzag >>= 7
-    encoded.append(zigzag)
-    return bytes(encoded)
+    section = bytearray()
+    append_headers(section, headers)
+    return bytes(section)
 
 
 def _checksum(before: bytes, key: bytes | None, headers: Headers, after: bytes) -> int:

@@ -8,11 +8,12 @@ no Python for each message. Importing this module loads the compiler: do it when
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from shoal.model.errors import UsageError
+from shoal.wire.columns import ByteColumn, RecordColumns
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     BLOCK_MAGIC,
@@ -39,31 +40,18 @@ _NO_HEADERS = header_section([])
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Byte strings: row `i` is `data[start[i] : start[i] + length[i]]`."""
-
-    data: Bytes
-    start: Longs
-    length: Longs
-
-    def rows(self, first: int, end: int) -> "Column":
-        return Column(self.data, self.start[first:end], self.length[first:end])
-
-    def __getitem__(self, row: int) -> bytes:
-        return self.data[self.start[row] : self.start[row] + self.length[row]].tobytes()
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenMessages:
     """Messages ready to be packed. `headers` are whole header sections, from the count on."""
 
-    values: Column
-    keys: Column
-    headers: Column
+    values: ByteColumn
+    keys: ByteColumn
+    headers: ByteColumn
 
     def rows(self, first: int, end: int) -> "WrittenMessages":
+        """Some of them, not copied."""
+        columns = (self.values, self.keys, self.headers)
         return WrittenMessages(
-            self.values.rows(first, end), self.keys.rows(first, end), self.headers.rows(first, end)
+            *(ByteColumn(c.data, c.start[first:end], c.length[first:end]) for c in columns)
         )
 
 
@@ -109,33 +97,21 @@ class MessageWriter:
         )
         self._pool_at = (self._pool_at + count * size) % _POOL_BYTES
         starts = np.arange(0, count * size, size, dtype=np.int64)
-        keys = Column(self._keys.data, self._keys.start[lanes], self._keys.length[lanes])
+        keys = ByteColumn(self._keys.data, self._keys.start[lanes], self._keys.length[lanes])
         return WrittenMessages(
-            Column(values, starts, np.full(count, size, np.int64)), keys, headers
+            ByteColumn(values, starts, np.full(count, size, np.int64)), keys, headers
         )
 
-    def _headers(self, numbers: Longs) -> Column:
+    def _headers(self, numbers: Longs) -> ByteColumn:
         count = len(numbers)
         before = np.frombuffer(self._header_start, np.uint8)
         if not self._envelope.in_headers:
             zeros = np.zeros(count, np.int64)
-            return Column(before, zeros, np.full(count, before.size, np.int64))
+            return ByteColumn(before, zeros, np.full(count, before.size, np.int64))
         data = np.empty(count * (before.size + 1 + NUMBER_DIGITS), np.uint8)
         starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
         kernels.write_headers(data, starts, lengths, numbers, before)
-        return Column(data, starts, lengths)
-
-
-class RecordSpans(Protocol):
-    """The part of `wire.columns.RecordColumns` that a reader needs."""
-
-    data: Bytes
-    key_start: Any
-    key_length: Any
-    value_start: Any
-    value_length: Any
-    header_start: Any
-    header_length: Any
+        return ByteColumn(data, starts, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +139,7 @@ class MessageReader:
         self._producer_of_hash: dict[int, int] = {0: 0}
         self._known = (np.frombuffer(BLOCK_MAGIC, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
 
-    def read(self, records: RecordSpans) -> ReadMessages:
+    def read(self, records: RecordColumns) -> ReadMessages:
         """Say of every record what it is."""
         count = len(records.value_start)
         kinds = np.empty(count, np.int8)
@@ -173,7 +149,14 @@ class MessageReader:
         sent_ns, intact = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         kernels.read_values(
             records.data,
-            tuple(_longs(getattr(records, name)) for name in _SPANS),
+            (
+                records.key_start,
+                records.key_length,
+                records.value_start,
+                records.value_length,
+                records.header_start,
+                records.header_length,
+            ),
             self._known,
             self._run,
             (
@@ -210,20 +193,6 @@ class MessageReader:
         return self._topic_of_hash.get(code, 0)
 
 
-_SPANS = (
-    "key_start",
-    "key_length",
-    "value_start",
-    "value_length",
-    "header_start",
-    "header_length",
-)
-
-
-def _longs(values: Any) -> Longs:
-    return np.ascontiguousarray(values, np.int64)
-
-
 def _look_up(codes: Any, index_of: Any) -> Ints:
     """Replace each code by its index; `index_of(code, row)` is asked once for each code."""
     if not len(codes):
@@ -244,8 +213,8 @@ def _pool(size: int) -> Bytes:
 
 
 @cache
-def _key_column(lanes: int) -> Column:
+def _key_column(lanes: int) -> ByteColumn:
     keys = lane_keys(lanes)
     lengths = np.array([len(key) for key in keys], np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    return Column(np.frombuffer(b"".join(keys), np.uint8), starts, lengths)
+    return ByteColumn(np.frombuffer(b"".join(keys), np.uint8), starts, lengths)
