@@ -1,0 +1,313 @@
+"""One partition of a mirror: what was fetched goes in, what is to be sent comes out; pure.
+
+Rules:
+- Batches leave in the order of the source, each with its sequence, and are repeated byte for
+  byte. The producer id never changes: the shared sequence is what keeps a batch from being
+  written twice.
+- Until the target has acknowledged a first batch, exactly one is in flight, because a broker
+  that does not know a producer accepts any first sequence.
+- After a failure nothing is sent until all that is in flight has come back. What stood behind
+  a refused batch comes back as out of sequence, and is sent again in order.
+- A *first* batch that is out of sequence is not sent again blindly: the target is asked for
+  the last sequence that it has (`inquiring`, `told_last_sequence`).
+- `done` is the source offset below which everything is at the target or was dropped on
+  purpose. It is what the mirror may claim.
+- What cannot go on parks the partition with an error that says why; others go on.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Final, Self
+
+from shoal.client.backoff import Backoff
+from shoal.client.codes import Code, facts_of
+from shoal.client.results import ProduceResult
+from shoal.mirror.handlers import BatchHandler, as_batch
+from shoal.mirror.rewrite import (
+    SEQUENCE_MASK,
+    ProducerIdentity,
+    dense_copy,
+    is_dense,
+    next_sequence,
+    prepare,
+)
+from shoal.mirror.sieve import Kept, Sieve
+from shoal.model.errors import ShoalError, SystemFailure, WireError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch, iter_batches
+from shoal.wire.errors import CorruptBatch
+
+# What a broker remembers of a producer: older repetitions it cannot tell from new batches.
+IN_FLIGHT_LIMIT: Final = 5
+_OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done so far."""
+
+    batches: int = 0  # at the target
+    records: int = 0
+    bytes: int = 0
+    trimmed: int = 0  # re-encoded: the fetch began inside the batch
+    closed_gaps: int = 0  # re-encoded: compaction had taken records away
+    changed: int = 0  # by the handler
+    dropped_by_handler: int = 0
+    dropped_aborted: int = 0
+    dropped_control: int = 0
+    dropped_empty: int = 0  # nothing was left in them
+    resent: int = 0
+
+    def __iadd__(self, other: "Counts") -> Self:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        return self
+
+
+class Outgoing:
+    """One batch on its way."""
+
+    __slots__ = ("acknowledged", "base_sequence", "batch", "in_flight", "source_offset", "tries")
+
+    def __init__(self, batch: Batch, *, source_offset: int, base_sequence: int) -> None:
+        self.batch = batch
+        self.source_offset = source_offset  # of the first record that it carries, or below
+        self.base_sequence = base_sequence
+        self.in_flight = False
+        self.acknowledged = False
+        self.tries = 0
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.base_sequence + self.batch.last_offset_delta) & SEQUENCE_MASK
+
+
+@dataclass(slots=True)
+class PartitionMirror:
+    """The state of one partition."""
+
+    partition: TopicPartition
+    identity: ProducerIdentity
+    position: int  # the source offset to fetch next
+    backoff: Backoff
+    handler: BatchHandler | None = None
+    counts: Counts = field(default_factory=Counts)
+    parked: ShoalError | None = None
+    not_before: float = 0.0
+    last_stable_offset: int = -1
+    queued_bytes: int = 0
+    _queue: deque[Outgoing] = field(default_factory=deque)
+    _in_flight: int = 0
+    _next_sequence: int = 0
+    _established: bool = False
+    _recovering: bool = False
+    _out_of_sequence: bool = False
+
+    @property
+    def done(self) -> int:
+        return self._queue[0].source_offset if self._queue else self.position
+
+    @property
+    def lag(self) -> int:
+        """Source offsets that may be read and are not done; -1 while unknown."""
+        return max(0, self.last_stable_offset - self.done) if self.last_stable_offset >= 0 else -1
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def inquiring(self) -> bool:
+        """Whether the target is to be asked for its last sequence, before anything is sent."""
+        return self._out_of_sequence and not self._in_flight and self.parked is None
+
+    # From the source.
+
+    def fetched(
+        self, records: memoryview, *, aborted: Iterable[tuple[int, int]], last_stable_offset: int
+    ) -> None:
+        """Take in one partition's part of a read-committed fetch from `position`."""
+        self.last_stable_offset = last_stable_offset
+        sieve = Sieve(aborted)
+        try:
+            for batch in iter_batches(records):
+                if batch.last_offset >= self.position:
+                    self._take(batch, sieve.judge(batch))
+        except WireError as error:
+            self.park(
+                f"the source's batch at offset {self.position} cannot be read: {error}",
+                "look at the source with kafka-dump-log; the other partitions go on",
+            )
+
+    def _take(self, batch: Batch, kept: Kept) -> None:
+        # Kept before the header is edited, which forgets it.
+        base_offset, next_offset = batch.base_offset, batch.next_offset
+        if kept is Kept.CONTROL:
+            self.counts.dropped_control += 1
+        elif kept is Kept.ABORTED:
+            self.counts.dropped_aborted += 1
+        else:
+            ready = self._handled(self._complete(batch))
+            if self.parked is not None:
+                return
+            if ready is not None:
+                self._enqueue(ready, max(base_offset, self.position))
+        self.position = next_offset
+
+    def _complete(self, batch: Batch) -> Batch | None:
+        """The batch, or what must go in its place."""
+        if batch.record_count == 0:
+            self.counts.dropped_empty += 1
+            return None
+        if batch.base_offset < self.position:
+            self.counts.trimmed += 1
+        elif not is_dense(batch):
+            self.counts.closed_gaps += 1
+        else:
+            return batch
+        copy = dense_copy(batch, from_offset=self.position)
+        if copy is None:
+            self.counts.dropped_empty += 1
+        return copy
+
+    def _handled(self, batch: Batch | None) -> Batch | None:
+        if batch is None or self.handler is None:
+            return batch
+        try:
+            handled = self.handler(self.partition, batch)
+            if handled is batch:
+                return batch
+            if handled is None:
+                self.counts.dropped_by_handler += 1
+                return None
+            changed = as_batch(handled)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            self.park(f"the handler failed on the batch at {self.position}: {error!r}", None)
+            return None
+        if not is_dense(changed) or changed.is_control:
+            self.park("the handler returned a batch with gaps, without records or of control", None)
+            return None
+        self.counts.changed += 1
+        return changed
+
+    def _enqueue(self, batch: Batch, source_offset: int) -> None:
+        prepare(batch, self.identity, self._next_sequence)
+        self._queue.append(
+            Outgoing(batch, source_offset=source_offset, base_sequence=self._next_sequence)
+        )
+        self._next_sequence = next_sequence(self._next_sequence, batch)
+        self.queued_bytes += batch.size
+
+    # To the target.
+
+    def sendable(self, now: float) -> Outgoing | None:
+        """The batch to send next, if one may be sent now."""
+        if self.parked is not None or self._out_of_sequence or now < self.not_before:
+            return None
+        if self._recovering and self._in_flight:
+            return None
+        if self._in_flight >= (IN_FLIGHT_LIMIT if self._established else 1):
+            return None
+        return next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
+
+    def _oldest_open(self) -> Outgoing | None:
+        return next((out for out in self._queue if not out.acknowledged), None)
+
+    def sent(self, outgoing: Outgoing) -> None:
+        self._recovering = False
+        self.counts.resent += outgoing.tries > 0
+        outgoing.tries += 1
+        outgoing.in_flight = True
+        self._in_flight += 1
+
+    def answered(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
+        """What became of one try."""
+        outgoing.in_flight = False
+        self._in_flight -= 1
+        if result.is_ok:
+            self._established = True
+            self.backoff.succeeded()
+            self._acknowledge(outgoing)
+        else:
+            self._recovering = True
+            self._refused(outgoing, result, now)
+
+    def told_last_sequence(self, last_sequence: int | None, *, now: float) -> None:
+        """The answer to an inquiry: the last sequence that the target has of our producer.
+
+        The batch of that sequence is sent once more: the target knows it as a repetition, and
+        acknowledges it, and thereby all before it, when it is safely replicated.
+        """
+        self._out_of_sequence = False
+        self.not_before = now + self.backoff.failed()
+        if last_sequence is None:
+            if not self._established:
+                return  # it knows nothing of us, and nothing was ever acknowledged: begin again
+        elif self._resumes_after(last_sequence):
+            for outgoing in self._queue:
+                written = _at_or_before(outgoing.last_sequence, last_sequence)
+                outgoing.acknowledged = written and outgoing.last_sequence != last_sequence
+            return
+        self.park(
+            "the target no longer has what it acknowledged: "
+            f"it expects another sequence than {self._queue[0].base_sequence}",
+            "compare both topics, and mirror into a new one if records are gone",
+        )
+
+    def _resumes_after(self, last_sequence: int) -> bool:
+        ends = {(self._queue[0].base_sequence - 1) & SEQUENCE_MASK}
+        ends.update(outgoing.last_sequence for outgoing in self._queue)
+        return last_sequence in ends
+
+    def park(self, message: str, remedy: str | None) -> None:
+        """Stop this partition for good."""
+        if self.parked is None:
+            self.parked = SystemFailure(f"{self.partition}: {message}", remedy=remedy)
+            self.forget_unsent()
+
+    def forget_unsent(self) -> None:
+        """Before the end: what was never sent will not be; `position` goes back before it."""
+        while self._queue and not self._queue[-1].tries:
+            outgoing = self._queue.pop()
+            self.queued_bytes -= outgoing.batch.size
+            self.position = outgoing.source_offset
+
+    def _acknowledge(self, outgoing: Outgoing) -> None:
+        outgoing.acknowledged = True
+        while self._queue and self._queue[0].acknowledged:
+            first = self._queue.popleft()
+            self.queued_bytes -= first.batch.size
+            self.counts.batches += 1
+            self.counts.records += first.batch.record_count
+            self.counts.bytes += first.batch.size
+
+    def _refused(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
+        code = result.error_code
+        if code in _OUT_OF_SEQUENCE:
+            # Otherwise it stood behind one that was refused, and goes again in its turn.
+            self._out_of_sequence |= outgoing is self._oldest_open()
+            return
+        if code == Code.CORRUPT_MESSAGE and self._is_poison(outgoing):
+            return
+        if code != Code.CORRUPT_MESSAGE and not facts_of(code).retriable:
+            error = result.error(self.partition)
+            self.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
+            return
+        self.not_before = max(self.not_before, now + self.backoff.failed())
+
+    def _is_poison(self, outgoing: Outgoing) -> bool:
+        try:
+            outgoing.batch.check_crc()
+        except CorruptBatch as error:
+            self.park(
+                f"the batch at source offset {outgoing.source_offset} is damaged: {error}",
+                "it is damaged in the source's log; delete the records up to it, or skip it",
+            )
+            return True
+        return False  # it was damaged on the way: another try may help
+
+
+def _at_or_before(sequence: int, other: int) -> bool:
+    """In the order of sequences, which wrap; the two are never far apart."""
+    return ((other - sequence) & SEQUENCE_MASK) < SEQUENCE_MASK // 2
