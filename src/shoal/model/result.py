@@ -1,0 +1,325 @@
+"""What an audit found: the shape of `result.json`.
+
+Rules:
+- Every number is defined in `docs/definitions.md`; names here are those words.
+- A ratio with nothing below the line is `None`, and so is the yield of a run without
+  acknowledgements; numbers are not rounded.
+- Everything is per consumer group. What stands at the top of `result.json` (verdict,
+  sentence, stages, findings, metrics) is the worst group's, whose name is `worst_group`.
+- `to_json` gives plain dictionaries and lists; `from_json` takes them back, and ignores
+  fields that it does not know.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Self
+
+from shoal.model.errors import LedgerError
+from shoal.model.findings import Verdict
+
+RESULT_FORMAT: Final = 1
+
+Json = dict[str, Any]
+
+# (name in JSON, numerator, denominator): the smallest sample that at least this share of
+# the samples do not exceed.
+PERCENTILES: Final = (
+    ("p50", 50, 100),
+    ("p75", 75, 100),
+    ("p90", 90, 100),
+    ("p95", 95, 100),
+    ("p99", 99, 100),
+    ("p99.9", 999, 1000),
+    ("p99.99", 9999, 10000),
+)
+
+STAGES: Final = ("producer_to_source", "source_to_target", "log_to_consumers")
+
+
+@dataclass(frozen=True, slots=True)
+class FindingResult:
+    """How often something was found, in how many streams, and the smallest case of it.
+
+    For findings about offsets (inconsistent offset, poll skip, non-monotonic poll) `streams`
+    counts partitions.
+    """
+
+    count: int
+    streams: int = 0
+    witness: Json | None = None
+
+    def to_json(self) -> Json:
+        return {"count": self.count, "streams": self.streams, "witness": self.witness}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(data["count"], data.get("streams", 0), data.get("witness"))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Exact statistics of latencies in microseconds."""
+
+    count: int = 0
+    negative: int = 0
+    mean: float | None = None
+    max: int | None = None
+    percentiles: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        head = {"count": self.count, "negative": self.negative, "mean": self.mean}
+        names = [name for name, _, _ in PERCENTILES]
+        return {**head, **{name: self.percentiles.get(name) for name in names}, "max": self.max}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        names = [name for name, _, _ in PERCENTILES if data.get(name) is not None]
+        percentiles = {name: data[name] for name in names}
+        return cls(data["count"], data["negative"], data["mean"], data["max"], percentiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The numbers of one group. `order` is F over its greatest possible value."""
+
+    attempts: int = 0
+    ok: int = 0
+    failed: int = 0
+    unknown: int = 0
+    deliveries: int = 0
+    delivered: int = 0
+    delivered_attempts: int = 0
+    delivered_ok: int = 0
+    re_reads: int = 0
+    recovered: int = 0
+    lost: int = 0
+    lost_ok: int = 0
+    pending: int = 0
+    pending_ok: int = 0
+    yield_: float | None = None
+    harvest: float | None = None
+    completeness: float | None = None
+    duplication: float | None = None
+    re_read_rate: float | None = None
+    order: float | None = None
+    loss_rate_bound_95: float | None = None
+    F: int = 0
+    F_limit: int = 0
+    K: int = 0
+    latency_us: dict[str, Latency] = field(default_factory=dict)
+    range_us: dict[str, int | None] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        plain = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+        plain["latency_us"] = {name: value.to_json() for name, value in self.latency_us.items()}
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        named = {f.name.rstrip("_"): f.name for f in fields(cls)}
+        known = {named[name]: value for name, value in data.items() if name in named}
+        latencies = data.get("latency_us", {})
+        known["latency_us"] = {name: Latency.from_json(latencies[name]) for name in latencies}
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The verdict on one stage, and the findings that it rests on."""
+
+    verdict: Verdict
+    findings: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        return {"verdict": self.verdict.value, "findings": list(self.findings)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(Verdict(data["verdict"]), tuple(data["findings"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Messages per second over the measured window; `topic` None is all topics together.
+
+    Warm-up is left out. `sent` counts attempts by actual send, `delivered` messages by first
+    delivery; a rate is None where the window has no length.
+    """
+
+    topic: str | None
+    sent: int
+    sent_per_s: float | None
+    delivered: int
+    delivered_per_s: float | None
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{f.name: data[f.name] for f in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What happened in each second from `start_s` (Unix time), for pictures.
+
+    All lists have one entry per second. `sent` counts by actual send, `received` counts all
+    deliveries; latencies are those of messages meant to leave in that second, from the
+    intended send, percentiles rounded up by at most 1/32, maxima exact; None where no message
+    arrived.
+    """
+
+    start_s: int = 0
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+    latency_us_p50: list[int | None] = field(default_factory=list)
+    latency_us_p99: list[int | None] = field(default_factory=list)
+    latency_us_max: list[int | None] = field(default_factory=list)
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One lane from sequence 0 to `length`, with what was found in it, for pictures.
+
+    `marks` are (first sequence of a stretch of `stretch` sequences, finding, count).
+    """
+
+    topic: str
+    lane: int
+    length: int
+    stretch: int
+    marks: tuple[tuple[int, str, int], ...] = ()
+
+    def to_json(self) -> Json:
+        plain: Json = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["marks"] = [list(mark) for mark in self.marks]
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        known = {f.name: data[f.name] for f in fields(cls)}
+        known["marks"] = tuple((m[0], m[1], m[2]) for m in data["marks"])
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """The audit as one consumer group sees it.
+
+    `lanes` are rows of counts: `topic`, `lane`, and each count of `Metrics` and each finding
+    that is not zero. `histogram` is the end-to-end latency from the intended send, as
+    (lower bound, upper bound, count) of buckets that grow by at most 1/32, for pictures.
+    """
+
+    verdict: Verdict
+    sentence: str
+    stages: dict[str, Stage] = field(default_factory=dict)
+    findings: dict[str, FindingResult] = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=Metrics)
+    throughput: tuple[Throughput, ...] = ()
+    lanes: tuple[Json, ...] = ()
+    series: Series = field(default_factory=Series)
+    strips: tuple[Strip, ...] = ()
+    histogram: tuple[tuple[int, int, int], ...] = ()
+
+    def to_json(self) -> Json:
+        return {
+            "verdict": self.verdict.value,
+            "sentence": self.sentence,
+            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
+            "findings": {name: found.to_json() for name, found in self.findings.items()},
+            "metrics": self.metrics.to_json(),
+            "throughput": [row.to_json() for row in self.throughput],
+            "lanes": [dict(row) for row in self.lanes],
+            "series": self.series.to_json(),
+            "strips": [strip.to_json() for strip in self.strips],
+            "histogram": [list(bucket) for bucket in self.histogram],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            verdict=Verdict(data["verdict"]),
+            sentence=data["sentence"],
+            stages={name: Stage.from_json(stage) for name, stage in data["stages"].items()},
+            findings={n: FindingResult.from_json(found) for n, found in data["findings"].items()},
+            metrics=Metrics.from_json(data["metrics"]),
+            throughput=tuple(Throughput.from_json(row) for row in data.get("throughput", ())),
+            lanes=tuple(data.get("lanes", ())),
+            series=Series.from_json(data.get("series", {})),
+            strips=tuple(Strip.from_json(strip) for strip in data.get("strips", ())),
+            histogram=tuple((b[0], b[1], b[2]) for b in data.get("histogram", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The audit of one run."""
+
+    run: str
+    worst_group: str
+    groups: dict[str, GroupResult]
+    promises: Json = field(default_factory=dict)
+    foreign: dict[str, int] = field(default_factory=dict)  # records of others, by cluster
+    faults: tuple[Json, ...] = ()
+    missing_scans: tuple[str, ...] = ()  # logs that no scan covers, so stages may stay unnamed
+
+    @property
+    def worst(self) -> GroupResult:
+        return self.groups[self.worst_group]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.worst.verdict
+
+    @property
+    def sentence(self) -> str:
+        return self.worst.sentence
+
+    @property
+    def findings(self) -> dict[str, FindingResult]:
+        return self.worst.findings
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.worst.metrics
+
+    def to_json(self) -> Json:
+        worst = self.worst.to_json()
+        top = ("verdict", "sentence", "stages", "findings", "metrics", "throughput")
+        return {
+            "format": RESULT_FORMAT,
+            "run": self.run,
+            **{name: worst[name] for name in top},
+            "worst_group": self.worst_group,
+            "promises": dict(self.promises),
+            "foreign": dict(self.foreign),
+            "faults": [dict(fault) for fault in self.faults],
+            "missing_scans": list(self.missing_scans),
+            "groups": {name: group.to_json() for name, group in self.groups.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        if data.get("format") != RESULT_FORMAT:
+            raise LedgerError(f"a result of format {data.get('format')!r:.40} cannot be read")
+        try:
+            return cls(
+                run=data["run"],
+                worst_group=data["worst_group"],
+                groups={n: GroupResult.from_json(group) for n, group in data["groups"].items()},
+                promises=dict(data.get("promises", {})),
+                foreign=dict(data.get("foreign", {})),
+                faults=tuple(data.get("faults", ())),
+                missing_scans=tuple(data.get("missing_scans", ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise LedgerError(f"this is not a result of an audit: {error!r:.200}") from error
