@@ -235,7 +235,7 @@ def _array_format(item: Format, what: str, *, flexible: bool, is_nullable: bool)
     read_item, write_item = item.read, item.write
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
-        count = cursor.count(what, least_size=least_size, weight=item.weight)
+        count = cursor.nullable_count(what, least_size=least_size, weight=item.weight)
         if count < 0:
             if not is_nullable:
                 cursor.raise_null(what)
@@ -320,19 +320,14 @@ def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
         default = _default(field)
         defaults[field.name] = default
         tagged.append((field.metadata["tag"], field.name, _tagged_format(field, path), default))
-    readers = {tag: (name, form.read) for tag, name, form, _ in tagged}
+    readers = {tag: form.read for tag, _, form, _ in tagged}
+    names = {tag: name for tag, name, _, _ in tagged}
     what = f"{path}'s tagged fields"
 
     def read(cursor: Cursor, values: dict[str, Any]) -> None:
         values.update(defaults)
-
-        def keep(name: str, read_value: ReadValue, inner: Cursor) -> None:
-            values[name] = read_value(inner)
-
-        cursor.tags(what, {tag: partial(keep, *reader) for tag, reader in readers.items()})
-
-    def read_none(cursor: Cursor, _values: dict[str, Any]) -> None:
-        cursor.tags(what)
+        for tag, value in cursor.tags(what, readers).items():
+            values[names[tag]] = value
 
     def write(output: bytearray, entity: Any) -> None:
         written = bytearray()
@@ -350,7 +345,7 @@ def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
         put_varint(output, count)
         output += written
 
-    return (read if tagged else read_none), write
+    return read, write
 
 
 def _tagged_format(field: "Field[Any]", path: str) -> Format:

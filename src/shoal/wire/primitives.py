@@ -14,6 +14,7 @@ Rules of this file:
 import struct
 from collections.abc import Callable, Mapping
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from shoal.wire.errors import LimitExceeded, Malformed, Truncated, Unencodable
@@ -32,6 +33,7 @@ STRUCTURE_WEIGHT = 8
 _INT16_MAX = (1 << 15) - 1
 _INT32_MAX = (1 << 31) - 1
 _VARINT_MAX_BYTES = 5
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 class Cursor:
@@ -106,7 +108,14 @@ class Cursor:
         return self.view[position : position + size]
 
     def count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
-        """How many items an array has, each of at least `least_size` bytes; -1 for null."""
+        """How many items an array has, each of at least `least_size` bytes; null is refused."""
+        count = self.nullable_count(what, least_size=least_size, weight=weight)
+        if count < 0:
+            self.raise_null(what)
+        return count
+
+    def nullable_count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
+        """How many items an array has; -1 where the bytes say null."""
         position = self.position
         count = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
         if count <= 0:
@@ -121,21 +130,23 @@ class Cursor:
         return count
 
     def tags(
-        self, what: str, readers: Mapping[int, Callable[["Cursor"], None]] | None = None
-    ) -> None:
-        """The tagged fields at the end of a structure; those without a reader are skipped."""
-        if self.position < self.end and self.view[self.position] == 0:  # nearly always
-            self.position += 1
-            return
+        self, what: str, readers: Mapping[int, Callable[["Cursor"], Any]] = _NOTHING
+    ) -> Mapping[int, Any]:
+        """The tagged fields at the end of a structure, by tag; without a reader, skipped."""
+        position = self.position
+        if position < self.end and self.view[position] == 0:  # nearly always
+            self.position = position + 1
+            return _NOTHING
+        found = {}
         for _ in range(self.varint(what)):
-            position = self.position
             tag = self.varint(what)
             size = self.varint(what)
-            reader = readers.get(tag) if readers is not None else None
+            reader = readers.get(tag)
             if reader is None:
                 self.take(size, what)
             else:
-                self._read_tag(reader, size, f"{what} tag {tag}", position)
+                found[tag] = self._read_tag(reader, size, f"{what}, tag {tag}")
+        return found
 
     def finish(self, what: str) -> None:
         """Nothing may be left: bytes that we do not understand are not to be ignored."""
@@ -143,20 +154,17 @@ class Cursor:
             message = f"{what}: {self.end - self.position} bytes too many"
             raise Malformed(message, position=self.position)
 
-    def _read_tag(
-        self, reader: Callable[["Cursor"], None], size: int, what: str, position: int
-    ) -> None:
+    def _read_tag(self, reader: Callable[["Cursor"], Any], size: int, what: str) -> Any:
         """Read a tagged field inside its size: it can neither reach beyond it nor stop short."""
         outer_view, outer_end = self.view, self.end
         tag_end = self.position + size
         if tag_end > outer_end:
             self._raise_truncated(what, size)
         self.view, self.end = outer_view[:tag_end], tag_end
-        reader(self)
-        if self.position != tag_end:
-            message = f"{what}: {tag_end - self.position} bytes more than its value"
-            raise Malformed(message, position=position)
+        value = reader(self)
+        self.finish(what)
         self.view, self.end = outer_view, outer_end
+        return value
 
     def _length(self, layout: Struct, what: str) -> int:
         length: int = self.fixed(layout, what)[0]

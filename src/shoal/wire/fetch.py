@@ -1,0 +1,467 @@
+"""Fetch (API key 1), both sides, versions 4 to 18.
+
+Version 5 adds the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11 the
+rack and the preferred replica (KIP-392), 12 is flexible and tells followers where their log
+diverges (KIP-595), 13 names topics by id, 15 moves the replica id into a tagged field, 16
+tells where new leaders are, 17 and 18 add tagged fields for KRaft voters, which are skipped.
+
+A fetched record set is a view into the frame. Its last batch may be cut, and its first may
+begin before the offset that was asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from struct import Struct
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.hot import (
+    NO_RECORDS,
+    CurrentLeader,
+    NodeEndpoint,
+    Part,
+    Writer,
+    check_version,
+    current_leader_bytes,
+    encoder,
+    node_endpoints_bytes,
+    read_current_leader,
+    read_node_endpoints,
+    read_topics,
+)
+from shoal.wire.messages import (
+    decode_response_header,
+    put_request_header,
+    put_response_header,
+)
+from shoal.wire.primitives import INT32, INT64, Cursor, put_string
+
+FETCH_VERSIONS = range(4, 19)
+FIRST_FLEXIBLE_VERSION = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+NO_SESSION_ID = 0
+NO_SESSION_EPOCH = -1
+NO_REPLICA = -1
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+_LIMITS = Struct(">iiib")  # wait, least bytes, most bytes, isolation
+_SESSION = Struct(">ii")
+_REPLICA_STATE = Struct(">iq")
+_PARTITION_FROM_4 = Struct(">iqi")
+_PARTITION_FROM_5 = Struct(">iqqi")
+_PARTITION_FROM_9 = Struct(">iiqqi")
+_PARTITION_FROM_12 = Struct(">iiqiqi")
+_RESPONSE_FROM_7 = Struct(">ihi")
+_FETCHED_FROM_4 = Struct(">ihqq")
+_FETCHED_FROM_5 = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_EPOCH_END = Struct(">iq")
+_SNAPSHOT = Struct(">qi")
+
+
+class FetchPartition(NamedTuple):
+    """Where to read in one partition."""
+
+    topic: str
+    topic_id: UUID | None
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
+    log_start_offset: int = NO_OFFSET
+
+
+class ForgottenPartition(NamedTuple):
+    """A partition that a fetch session is to leave out from now on."""
+
+    topic: str
+    topic_id: UUID | None
+    partition: int
+
+
+class FetchRequest(NamedTuple):
+    """A request as a broker sees it."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    partitions: list[FetchPartition]
+    forgotten: list[ForgottenPartition]
+    rack_id: str = ""
+    cluster_id: str | None = None
+    replica_epoch: int = NO_EPOCH
+
+
+class AbortedTransaction(NamedTuple):
+    """The records of this producer from this offset to its abort marker are void."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch that leader and follower share, and where it ends at the leader."""
+
+    epoch: int
+    end_offset: int
+
+
+class SnapshotId(NamedTuple):
+    """The snapshot to fetch instead of what the log no longer has."""
+
+    end_offset: int
+    epoch: int
+
+
+class FetchedPartition(NamedTuple):
+    """What one partition answers. Decoded records are a view into the frame."""
+
+    topic: str
+    topic_id: UUID | None
+    partition: int
+    error_code: int = 0
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    aborted: Sequence[AbortedTransaction] = ()
+    preferred_read_replica: int = NO_REPLICA
+    diverging_epoch: EpochEnd | None = None
+    current_leader: CurrentLeader | None = None
+    records: memoryview = NO_RECORDS
+    snapshot_id: SnapshotId | None = None
+
+
+class FetchResponse(NamedTuple):
+    """A response as a client sees it."""
+
+    session_id: int
+    error_code: int
+    partitions: list[FetchedPartition]
+    throttle_ms: int = 0
+    node_endpoints: tuple[NodeEndpoint, ...] = ()
+
+
+@encoder
+def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
+    version: int,
+    *,
+    correlation_id: int,
+    client_id: str | None,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation: int,
+    partitions: Iterable[FetchPartition],
+    session_id: int = NO_SESSION_ID,
+    session_epoch: int = NO_SESSION_EPOCH,
+    replica_id: int = NO_REPLICA,
+    replica_epoch: int = NO_EPOCH,
+    forgotten: Iterable[ForgottenPartition] = (),
+    rack_id: str = "",
+    cluster_id: str | None = None,
+) -> bytes:
+    """A request, to be framed; what the version cannot carry is left out."""
+    check_version(version, FETCH_VERSIONS, "Fetch")
+    header = put_request_header(
+        ApiKey.FETCH, version, correlation_id=correlation_id, client_id=client_id
+    )
+    writer = _writer(header, version)
+    if version < 15:
+        writer.output += INT32.pack(replica_id)
+    writer.output += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
+    if version >= 7:
+        writer.output += _SESSION.pack(session_id, session_epoch)
+
+    def write(item: FetchPartition) -> None:
+        _write_partition(writer, item, version)
+
+    def write_forgotten(item: ForgottenPartition) -> None:
+        writer.output += INT32.pack(item.partition)
+
+    writer.topics(partitions, write)
+    if version >= 7:
+        writer.topics(forgotten, write_forgotten)
+    if version >= 11:
+        writer.string(rack_id)
+    if writer.flexible:
+        tagged: list[tuple[int, bytes | bytearray]] = []
+        if cluster_id is not None:
+            tagged.append((0, _cluster_id_bytes(cluster_id)))
+        if version >= 15 and (replica_id, replica_epoch) != (NO_REPLICA, NO_EPOCH):
+            tagged.append((1, _REPLICA_STATE.pack(replica_id, replica_epoch) + b"\x00"))
+        writer.tags(tagged)
+    return bytes(writer.output)
+
+
+def decode_fetch_request(version: int, frame: Part, position: int) -> FetchRequest:
+    """The request whose body begins at `position` of the frame."""
+    check_version(version, FETCH_VERSIONS, "Fetch")
+    cursor = _cursor(frame, position, version)
+    replica = (NO_REPLICA, NO_EPOCH)
+    if version < 15:
+        replica = (cursor.fixed(INT32, "replica id")[0], NO_EPOCH)
+    max_wait_ms, min_bytes, max_bytes, isolation = cursor.fixed(_LIMITS, "fetch limits")
+    session_id, session_epoch = NO_SESSION_ID, NO_SESSION_EPOCH
+    if version >= 7:
+        session_id, session_epoch = cursor.fixed(_SESSION, "fetch session")
+    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+
+    def read(topic: str, topic_id: UUID | None) -> FetchPartition:
+        return _read_partition(cursor, version, topic, topic_id)
+
+    def read_forgotten(topic: str, topic_id: UUID | None) -> ForgottenPartition:
+        return ForgottenPartition(topic, topic_id, cursor.fixed(INT32, "partition")[0])
+
+    partitions = read_topics(cursor, read, uses_ids=uses_ids, least_item_size=16)
+    forgotten: list[ForgottenPartition] = []
+    if version >= 7:
+        forgotten = read_topics(cursor, read_forgotten, uses_ids=uses_ids, least_item_size=4)
+    rack_id = cursor.string("rack id") if version >= 11 else ""
+    tagged = cursor.tags("Fetch request", _REQUEST_TAGS) if cursor.flexible else {}
+    if version >= 15:
+        replica = tagged.get(1, replica)
+    cursor.finish("Fetch request")
+    return FetchRequest(
+        replica_id=replica[0],
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation=isolation,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        partitions=partitions,
+        forgotten=forgotten,
+        rack_id=rack_id,
+        cluster_id=tagged.get(0),
+        replica_epoch=replica[1],
+    )
+
+
+@encoder
+def encode_fetch_response(
+    version: int,
+    *,
+    correlation_id: int,
+    session_id: int,
+    error_code: int,
+    partitions: Iterable[FetchedPartition],
+    throttle_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> list[Part]:
+    """The parts of a response, to be framed; the record sets are among them as given."""
+    check_version(version, FETCH_VERSIONS, "Fetch")
+    header = put_response_header(ApiKey.FETCH, version, correlation_id=correlation_id)
+    writer = _writer(header, version)
+    if version >= 7:
+        writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
+    else:
+        writer.output += INT32.pack(throttle_ms)
+
+    def write(item: FetchedPartition) -> None:
+        _write_fetched(writer, item, version)
+
+    writer.topics(partitions, write)
+    if version >= 16 and node_endpoints:
+        writer.tags([(0, node_endpoints_bytes(node_endpoints))])
+    else:
+        writer.no_tags()
+    return writer.finish()
+
+
+def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
+    """A response; its record sets are views into the frame."""
+    check_version(version, FETCH_VERSIONS, "Fetch")
+    _, position = decode_response_header(frame, ApiKey.FETCH, version)
+    cursor = _cursor(frame, position, version)
+    error_code, session_id = 0, NO_SESSION_ID
+    if version >= 7:
+        throttle_ms, error_code, session_id = cursor.fixed(_RESPONSE_FROM_7, "response")
+    else:
+        (throttle_ms,) = cursor.fixed(INT32, "throttle time")
+
+    def read(topic: str, topic_id: UUID | None) -> FetchedPartition:
+        return _read_fetched(cursor, version, topic, topic_id)
+
+    partitions = read_topics(
+        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=30
+    )
+    tagged = cursor.tags("Fetch response", _RESPONSE_TAGS) if cursor.flexible else {}
+    cursor.finish("Fetch response")
+    return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
+
+
+def _writer(header: bytearray, version: int) -> Writer:
+    return Writer(
+        header,
+        flexible=version >= FIRST_FLEXIBLE_VERSION,
+        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+    )
+
+
+def _cursor(frame: Part, position: int, version: int) -> Cursor:
+    return Cursor(memoryview(frame), position, flexible=version >= FIRST_FLEXIBLE_VERSION)
+
+
+def _cluster_id_bytes(cluster_id: str) -> bytearray:
+    output = bytearray()
+    put_string(output, cluster_id, flexible=True)
+    return output
+
+
+def _read_cluster_id(cursor: Cursor) -> str | None:
+    return cursor.nullable_string("cluster id")
+
+
+def _read_replica_state(cursor: Cursor) -> tuple[int, int]:
+    replica_id, replica_epoch = cursor.fixed(_REPLICA_STATE, "replica state")
+    cursor.tags("replica state")
+    return replica_id, replica_epoch
+
+
+_REQUEST_TAGS = {0: _read_cluster_id, 1: _read_replica_state}
+_RESPONSE_TAGS = {0: read_node_endpoints}
+
+
+def _write_partition(writer: Writer, item: FetchPartition, version: int) -> None:
+    if version >= 12:
+        writer.output += _PARTITION_FROM_12.pack(
+            item.partition,
+            item.leader_epoch,
+            item.offset,
+            item.last_fetched_epoch,
+            item.log_start_offset,
+            item.max_bytes,
+        )
+        writer.no_tags()
+    elif version >= 9:
+        writer.output += _PARTITION_FROM_9.pack(
+            item.partition, item.leader_epoch, item.offset, item.log_start_offset, item.max_bytes
+        )
+    elif version >= 5:
+        writer.output += _PARTITION_FROM_5.pack(
+            item.partition, item.offset, item.log_start_offset, item.max_bytes
+        )
+    else:
+        writer.output += _PARTITION_FROM_4.pack(item.partition, item.offset, item.max_bytes)
+
+
+def _read_partition(
+    cursor: Cursor, version: int, topic: str, topic_id: UUID | None
+) -> FetchPartition:
+    leader_epoch, last_fetched_epoch, log_start_offset = NO_EPOCH, NO_EPOCH, NO_OFFSET
+    what = "partition to fetch"
+    if version >= 12:
+        fixed = cursor.fixed(_PARTITION_FROM_12, what)
+        partition, leader_epoch, offset, last_fetched_epoch, log_start_offset, max_bytes = fixed
+        cursor.tags(what)
+    elif version >= 9:
+        fixed = cursor.fixed(_PARTITION_FROM_9, what)
+        partition, leader_epoch, offset, log_start_offset, max_bytes = fixed
+    elif version >= 5:
+        partition, offset, log_start_offset, max_bytes = cursor.fixed(_PARTITION_FROM_5, what)
+    else:
+        partition, offset, max_bytes = cursor.fixed(_PARTITION_FROM_4, what)
+    place = (topic, topic_id, partition, offset, max_bytes)
+    return FetchPartition(*place, leader_epoch, last_fetched_epoch, log_start_offset)
+
+
+def _write_fetched(writer: Writer, item: FetchedPartition, version: int) -> None:
+    writer.output += _FETCHED_FROM_4.pack(
+        item.partition, item.error_code, item.high_watermark, item.last_stable_offset
+    )
+    if version >= 5:
+        writer.output += INT64.pack(item.log_start_offset)
+    writer.count(len(item.aborted))
+    for transaction in item.aborted:
+        writer.output += _ABORTED.pack(*transaction)
+        writer.no_tags()
+    if version >= 11:
+        writer.output += INT32.pack(item.preferred_read_replica)
+    writer.records(item.records)
+    if writer.flexible:
+        writer.tags(_fetched_tags(item))
+
+
+def _fetched_tags(item: FetchedPartition) -> list[tuple[int, bytes]]:
+    tagged = []
+    if item.diverging_epoch is not None:
+        tagged.append((0, _EPOCH_END.pack(*item.diverging_epoch) + b"\x00"))
+    if item.current_leader is not None:
+        tagged.append((1, current_leader_bytes(item.current_leader)))
+    if item.snapshot_id is not None:
+        tagged.append((2, _SNAPSHOT.pack(*item.snapshot_id) + b"\x00"))
+    return tagged
+
+
+def _read_fetched(
+    cursor: Cursor, version: int, topic: str, topic_id: UUID | None
+) -> FetchedPartition:
+    what = "fetched partition"
+    if version >= 5:
+        fixed = cursor.fixed(_FETCHED_FROM_5, what)
+        partition, error_code, high_watermark, last_stable_offset, log_start_offset = fixed
+    else:
+        log_start_offset = NO_OFFSET
+        fixed = cursor.fixed(_FETCHED_FROM_4, what)
+        partition, error_code, high_watermark, last_stable_offset = fixed
+    count = cursor.nullable_count("aborted transactions", least_size=16)
+    aborted = _read_aborted(cursor, count) if count > 0 else ()
+    preferred = NO_REPLICA
+    if version >= 11:
+        (preferred,) = cursor.fixed(INT32, "preferred read replica")
+    records = cursor.blob("records")
+    tagged = cursor.tags(what, _FETCHED_TAGS) if cursor.flexible else _NO_TAGS
+    return FetchedPartition(
+        topic,
+        topic_id,
+        partition,
+        error_code,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted,
+        preferred,
+        tagged.get(0),
+        tagged.get(1),
+        NO_RECORDS if records is None else records,
+        tagged.get(2),
+    )
+
+
+def _read_aborted(cursor: Cursor, count: int) -> tuple[AbortedTransaction, ...]:
+    transactions = []
+    for _ in range(count):
+        transactions.append(AbortedTransaction(*cursor.fixed(_ABORTED, "aborted transaction")))
+        if cursor.flexible:
+            cursor.tags("aborted transaction")
+    return tuple(transactions)
+
+
+def _read_epoch_end(cursor: Cursor) -> EpochEnd:
+    end = EpochEnd(*cursor.fixed(_EPOCH_END, "diverging epoch"))
+    cursor.tags("diverging epoch")
+    return end
+
+
+def _read_snapshot_id(cursor: Cursor) -> SnapshotId:
+    snapshot_id = SnapshotId(*cursor.fixed(_SNAPSHOT, "snapshot id"))
+    cursor.tags("snapshot id")
+    return snapshot_id
+
+
+_NO_TAGS: Mapping[int, Any] = MappingProxyType({})
+_FETCHED_TAGS: Mapping[int, Callable[[Cursor], Any]] = {
+    0: _read_epoch_end,
+    1: read_current_leader,
+    2: _read_snapshot_id,
+}

@@ -1,0 +1,209 @@
+"""What the two hot messages, Produce and Fetch, have in common on the wire.
+
+Both are lists of topics that hold lists of partitions; callers see one flat list of partitions.
+Newer versions name a topic by its id, older ones by its name: the one that a version does not
+carry is "" or None. Record sets go in and come out as views, never as copies.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from struct import Struct
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+from shoal.wire.errors import Unencodable, UnsupportedVersion
+from shoal.wire.primitives import Cursor, put_count, put_string, put_varint
+
+Part = bytes | bytearray | memoryview
+Records = Part | Sequence[Part]
+
+NO_RECORDS = memoryview(b"")
+
+_ZERO_ID = bytes(16)
+_TOPIC_ID = Struct(">16s")
+_INT32 = Struct(">i")
+_LEADER = Struct(">ii")
+
+
+class CurrentLeader(NamedTuple):
+    """Who leads a partition, as said by a node that does not."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a leader that an answer names can be reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class OfTopic(Protocol):
+    """Anything that belongs to a topic."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def topic_id(self) -> UUID | None: ...
+
+
+OfTopicT = TypeVar("OfTopicT", bound=OfTopic)
+PartitionT = TypeVar("PartitionT")
+Parameters = ParamSpec("Parameters")
+ResultT = TypeVar("ResultT")
+
+
+class Writer:
+    """The parts of a message under construction: bytes of ours, and record sets as given."""
+
+    __slots__ = ("_parts", "flexible", "output", "uses_ids")
+
+    def __init__(self, header: bytearray, *, flexible: bool, uses_ids: bool) -> None:
+        self.output = header
+        self.flexible = flexible
+        self.uses_ids = uses_ids
+        self._parts: list[Part] = []
+
+    def string(self, value: str | None) -> None:
+        put_string(self.output, value, flexible=self.flexible)
+
+    def count(self, count: int) -> None:
+        put_count(self.output, count, flexible=self.flexible)
+
+    def records(self, records: Records) -> None:
+        """The length of a record set, and the record set in as many pieces as it was given."""
+        pieces = [records] if isinstance(records, Part) else records
+        put_count(self.output, sum(map(len, pieces)), flexible=self.flexible)
+        self._parts.append(self.output)
+        self._parts.extend(pieces)
+        self.output = bytearray()
+
+    def topics(self, items: Iterable[OfTopicT], write_item: Callable[[OfTopicT], None]) -> None:
+        """A list of topics with, in each, a list of its items; in the order of first mention."""
+        groups: dict[str | UUID | None, list[OfTopicT]] = {}
+        for item in items:
+            key = item.topic_id if self.uses_ids else item.topic
+            groups.setdefault(key, []).append(item)
+        self.count(len(groups))
+        for members in groups.values():
+            self._topic(members[0])
+            self.count(len(members))
+            for item in members:
+                write_item(item)
+            self.no_tags()
+
+    def no_tags(self) -> None:
+        """The end of a structure without tagged fields."""
+        if self.flexible:
+            self.output.append(0)
+
+    def tags(self, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
+        """The end of a structure with tagged fields, in ascending order; flexible only."""
+        fields = list(tagged)
+        put_varint(self.output, len(fields))
+        for tag, data in fields:
+            put_varint(self.output, tag)
+            put_varint(self.output, len(data))
+            self.output += data
+
+    def finish(self) -> list[Part]:
+        """All parts, in order."""
+        return [*self._parts, self.output] if self.output else self._parts
+
+    def _topic(self, item: OfTopic) -> None:
+        if not self.uses_ids:
+            self.string(item.topic)
+        elif item.topic_id is None:
+            raise Unencodable(f"topic {item.topic!r} without the id that this version asks for")
+        else:
+            self.output += item.topic_id.bytes
+
+
+def read_topics(
+    cursor: Cursor,
+    read_item: Callable[[str, UUID | None], PartitionT],
+    *,
+    uses_ids: bool,
+    least_item_size: int,
+) -> list[PartitionT]:
+    """The items of a list of topics, flat; `read_item` is told the topic."""
+    items: list[PartitionT] = []
+    name, topic_id = "", None
+    for _ in range(cursor.count("topics", least_size=3)):
+        if uses_ids:
+            topic_id = read_topic_id(cursor)
+        else:
+            name = cursor.string("topic name")
+        for _ in range(cursor.count("partitions", least_size=least_item_size)):
+            items.append(read_item(name, topic_id))  # noqa: PERF401 - reads as it goes
+        if cursor.flexible:
+            cursor.tags("topic")
+    return items
+
+
+def read_topic_id(cursor: Cursor) -> UUID | None:
+    """A topic's id, or None where the bytes say that there is none."""
+    data: bytes = cursor.fixed(_TOPIC_ID, "topic id")[0]
+    return None if data == _ZERO_ID else UUID(bytes=data)
+
+
+def read_current_leader(cursor: Cursor) -> CurrentLeader:
+    """The value of the tagged field of that name."""
+    leader = CurrentLeader(*cursor.fixed(_LEADER, "current leader"))
+    cursor.tags("current leader")
+    return leader
+
+
+def current_leader_bytes(leader: CurrentLeader) -> bytes:
+    """The value of the tagged field of that name."""
+    return _LEADER.pack(*leader) + b"\x00"
+
+
+def read_node_endpoints(cursor: Cursor) -> tuple[NodeEndpoint, ...]:
+    """The value of the tagged field of that name."""
+    endpoints = []
+    for _ in range(cursor.count("node endpoints", least_size=11)):
+        (node_id,) = cursor.fixed(_INT32, "node id")
+        host = cursor.string("node's host")
+        (port,) = cursor.fixed(_INT32, "node's port")
+        endpoints.append(NodeEndpoint(node_id, host, port, cursor.nullable_string("node's rack")))
+        cursor.tags("node endpoint")
+    return tuple(endpoints)
+
+
+def node_endpoints_bytes(endpoints: Sequence[NodeEndpoint]) -> bytearray:
+    """The value of the tagged field of that name."""
+    output = bytearray()
+    put_count(output, len(endpoints), flexible=True)
+    for endpoint in endpoints:
+        output += _INT32.pack(endpoint.node_id)
+        put_string(output, endpoint.host, flexible=True)
+        output += _INT32.pack(endpoint.port)
+        put_string(output, endpoint.rack, flexible=True)
+        output.append(0)
+    return output
+
+
+def check_version(version: int, known: range, name: str) -> None:
+    """Refuse a version whose layout we do not know."""
+    if version not in known:
+        message = f"{name} {version} is not among the known versions {known[0]} to {known[-1]}"
+        raise UnsupportedVersion(message)
+
+
+def encoder(encode: Callable[Parameters, ResultT]) -> Callable[Parameters, ResultT]:
+    """Say in our own words that a number does not fit its field."""
+
+    @wraps(encode)
+    def encode_or_refuse(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultT:
+        try:
+            return encode(*args, **kwargs)
+        except struct.error as error:
+            raise Unencodable(f"a value does not fit its field: {error}") from error
+
+    return encode_or_refuse

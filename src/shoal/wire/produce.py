@@ -1,0 +1,277 @@
+"""Produce (API key 0), both sides, versions 3 to 13.
+
+Version 5 adds the log start offset to answers, 8 error messages, 9 is flexible, 10 tells the
+current leader in answers, 12 joins transactions by itself (KIP-890), 13 names topics by id.
+
+A request may carry several batches for one partition one after the other (which only Kafka
+Lite accepts), but never the same partition twice: a real broker would use the last, drop the
+first, and answer that all went well.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.errors import Unencodable
+from shoal.wire.hot import (
+    NO_RECORDS,
+    CurrentLeader,
+    NodeEndpoint,
+    Part,
+    Records,
+    Writer,
+    check_version,
+    current_leader_bytes,
+    encoder,
+    node_endpoints_bytes,
+    read_current_leader,
+    read_topics,
+)
+from shoal.wire.messages import (
+    decode_response_header,
+    put_request_header,
+    put_response_header,
+)
+from shoal.wire.primitives import INT32, INT64, Cursor
+
+PRODUCE_VERSIONS = range(3, 14)
+FIRST_FLEXIBLE_VERSION = 9
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+
+_ACKS_AND_TIMEOUT = Struct(">hi")
+
+_ANSWER_FROM_3 = Struct(">ihqq")
+_ANSWER_FROM_5 = Struct(">ihqqq")
+
+
+_ANSWER_TAGS = {0: read_current_leader}
+
+
+class ProducePartition(NamedTuple):
+    """What to write to one partition; several pieces go out one after the other."""
+
+    topic: str
+    partition: int
+    records: Records
+    topic_id: UUID | None = None
+
+
+class ProducedPartition(NamedTuple):
+    """What a client wants written to one partition; the records are a view into the frame."""
+
+    topic: str
+    partition: int
+    records: memoryview
+    topic_id: UUID | None = None
+
+
+class ProduceRequest(NamedTuple):
+    """A request as a broker sees it."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducedPartition]
+
+
+class RecordError(NamedTuple):
+    """Why a record made its batch be refused."""
+
+    batch_index: int
+    message: str | None
+
+
+class ProduceAnswer(NamedTuple):
+    """What became of the batches for one partition."""
+
+    topic: str
+    partition: int
+    error_code: int = 0
+    base_offset: int = NO_OFFSET
+    append_time_ms: int = NO_TIMESTAMP
+    log_start_offset: int = NO_OFFSET
+    error_message: str | None = None
+    record_errors: Sequence[RecordError] = ()
+    current_leader: CurrentLeader | None = None
+    topic_id: UUID | None = None
+
+
+@encoder
+def encode_produce_request(
+    version: int,
+    *,
+    correlation_id: int,
+    client_id: str | None,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    partitions: Sequence[ProducePartition],
+) -> list[Part]:
+    """The parts of a request, to be framed; the record sets are among them as given."""
+    check_version(version, PRODUCE_VERSIONS, "Produce")
+    _refuse_repetition(partitions, version)
+    header = put_request_header(
+        ApiKey.PRODUCE, version, correlation_id=correlation_id, client_id=client_id
+    )
+    writer = _writer(header, version)
+    writer.string(transactional_id)
+    writer.output += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
+
+    def write(item: ProducePartition) -> None:
+        writer.output += INT32.pack(item.partition)
+        writer.records(item.records)
+        writer.no_tags()
+
+    writer.topics(partitions, write)
+    writer.no_tags()
+    return writer.finish()
+
+
+def decode_produce_request(version: int, frame: Part, position: int) -> ProduceRequest:
+    """The request whose body begins at `position` of the frame."""
+    check_version(version, PRODUCE_VERSIONS, "Produce")
+    cursor = _cursor(frame, position, version)
+    transactional_id = cursor.nullable_string("transactional id")
+    acks, timeout_ms = cursor.fixed(_ACKS_AND_TIMEOUT, "acks and timeout")
+
+    def read(topic: str, topic_id: UUID | None) -> ProducedPartition:
+        (partition,) = cursor.fixed(INT32, "partition")
+        records = cursor.blob("records")
+        if cursor.flexible:
+            cursor.tags("partition")
+        return ProducedPartition(
+            topic, partition, NO_RECORDS if records is None else records, topic_id
+        )
+
+    partitions = read_topics(
+        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=6
+    )
+    if cursor.flexible:
+        cursor.tags("Produce request")
+    cursor.finish("Produce request")
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+@encoder
+def encode_produce_response(
+    version: int,
+    *,
+    correlation_id: int,
+    answers: Sequence[ProduceAnswer],
+    throttle_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
+    """A response, to be framed; what the version cannot carry is left out."""
+    check_version(version, PRODUCE_VERSIONS, "Produce")
+    header = put_response_header(ApiKey.PRODUCE, version, correlation_id=correlation_id)
+    writer = _writer(header, version)
+
+    def write(answer: ProduceAnswer) -> None:
+        _write_answer(writer, answer, version)
+
+    writer.topics(answers, write)
+    writer.output += INT32.pack(throttle_ms)
+    if version >= 10 and node_endpoints:
+        writer.tags([(0, node_endpoints_bytes(node_endpoints))])
+    else:
+        writer.no_tags()
+    return bytes(writer.output)
+
+
+def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
+    """The answers of a response. Endpoints of new leaders are skipped: metadata has them."""
+    check_version(version, PRODUCE_VERSIONS, "Produce")
+    _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
+    cursor = _cursor(frame, position, version)
+
+    def read(topic: str, topic_id: UUID | None) -> ProduceAnswer:
+        return _read_answer(cursor, version, topic, topic_id)
+
+    answers = read_topics(
+        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=22
+    )
+    cursor.fixed(INT32, "throttle time")
+    if cursor.flexible:
+        cursor.tags("Produce response")
+    cursor.finish("Produce response")
+    return answers
+
+
+def _writer(header: bytearray, version: int) -> Writer:
+    return Writer(
+        header,
+        flexible=version >= FIRST_FLEXIBLE_VERSION,
+        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+    )
+
+
+def _cursor(frame: Part, position: int, version: int) -> Cursor:
+    return Cursor(memoryview(frame), position, flexible=version >= FIRST_FLEXIBLE_VERSION)
+
+
+def _refuse_repetition(partitions: Sequence[ProducePartition], version: int) -> None:
+    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    seen = {(item.topic_id if uses_ids else item.topic, item.partition) for item in partitions}
+    if len(seen) != len(partitions):
+        raise Unencodable("a partition is named twice in one Produce request")
+
+
+def _write_answer(writer: Writer, answer: ProduceAnswer, version: int) -> None:
+    writer.output += _ANSWER_FROM_3.pack(
+        answer.partition, answer.error_code, answer.base_offset, answer.append_time_ms
+    )
+    if version >= 5:
+        writer.output += INT64.pack(answer.log_start_offset)
+    if version >= 8:
+        writer.count(len(answer.record_errors))
+        for error in answer.record_errors:
+            writer.output += INT32.pack(error.batch_index)
+            writer.string(error.message)
+            writer.no_tags()
+        writer.string(answer.error_message)
+    if version >= 10 and answer.current_leader is not None:
+        writer.tags([(0, current_leader_bytes(answer.current_leader))])
+    else:
+        writer.no_tags()
+
+
+def _read_answer(cursor: Cursor, version: int, topic: str, topic_id: UUID | None) -> ProduceAnswer:
+    log_start_offset = NO_OFFSET
+    if version >= 5:
+        *fixed, log_start_offset = cursor.fixed(_ANSWER_FROM_5, "partition's answer")
+    else:
+        fixed = list(cursor.fixed(_ANSWER_FROM_3, "partition's answer"))
+    partition, error_code, base_offset, append_time_ms = fixed
+    record_errors: tuple[RecordError, ...] = ()
+    error_message = None
+    if version >= 8:
+        record_errors = _read_record_errors(cursor)
+        error_message = cursor.nullable_string("error message")
+    tagged = cursor.tags("partition's answer", _ANSWER_TAGS) if cursor.flexible else {}
+    return ProduceAnswer(
+        topic,
+        partition,
+        error_code,
+        base_offset,
+        append_time_ms,
+        log_start_offset,
+        error_message,
+        record_errors,
+        tagged.get(0),
+        topic_id,
+    )
+
+
+def _read_record_errors(cursor: Cursor) -> tuple[RecordError, ...]:
+    errors = []
+    for _ in range(cursor.count("record errors", least_size=6)):
+        (batch_index,) = cursor.fixed(INT32, "batch index")
+        errors.append(RecordError(batch_index, cursor.nullable_string("record's error message")))
+        if cursor.flexible:
+            cursor.tags("record error")
+    return tuple(errors)
