@@ -1,0 +1,273 @@
+"""One partition's batches between hand-over and outcome. Pure: answers and times in, and out
+comes what to send next and what has been decided.
+
+Rules of this file:
+- Outcomes are decided in the order of hand-over as far as the broker lets us, and batches
+  reach the log in that order (with numbering; without, a retry may overtake).
+- A batch gets its sequence number when it is first sent and is repeated byte for byte. A
+  number is given again only if the batch that had it is certainly not in the log, and nobody
+  behind it can be.
+- After any failure nothing new is sent until all that is in flight has come back: those behind
+  a refused batch come back as out of sequence, and are sent again in order.
+- Until a broker has acknowledged a first batch under an identity, exactly one is in flight: a
+  broker that knows nothing of a producer accepts any first number, so two could leave a hole.
+- A batch whose fate is unknown when we give up on it ends its identity (producer id and
+  epoch), because what number the broker expects is unknown too. Batches behind it that may be
+  in the log are then unknown as well; under another identity they could be written twice.
+"""
+
+from collections import deque
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from shoal.client.backoff import Backoff
+from shoal.client.codes import Code, facts_of
+from shoal.client.results import ProduceResult
+from shoal.model.findings import Outcome
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
+
+_SEQUENCE_MASK: Final = (1 << 31) - 1
+_OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
+UNSENT: Final = -1
+
+
+class Identity(NamedTuple):
+    """Under which name batches are numbered."""
+
+    producer_id: int
+    epoch: int
+
+
+class Mode(Enum):
+    """What a repeated batch does at the broker."""
+
+    PLAIN = auto()  # it is written twice
+    IDEMPOTENT = auto()  # it is recognised; a lost identity is replaced
+    TRANSACTIONAL = auto()  # it is recognised; a lost identity ends the transaction
+
+
+class Parcel:
+    """One batch on its way. `result` is None until its outcome is decided."""
+
+    __slots__ = (
+        "base_sequence",
+        "batch",
+        "deadline",
+        "is_in_flight",
+        "last_failure",
+        "may_be_written",
+        "record_count",
+        "result",
+        "serial",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, batch: Batch, *, deadline: float) -> None:
+        self.tp = tp
+        self.batch = batch
+        self.deadline = deadline
+        # What the broker counts sequences by, which compaction leaves as it was.
+        self.record_count = batch.last_offset_delta + 1
+        self.base_sequence = UNSENT
+        self.serial = 0
+        self.is_in_flight = False
+        self.may_be_written = False
+        self.last_failure: ProduceResult | None = None
+        self.result: ProduceResult | None = None
+
+    def give_up(self, failure: ProduceResult) -> None:
+        """The outcome counts all tries, not only the last."""
+        outcome = Outcome.UNKNOWN if self.may_be_written else Outcome.FAILED
+        self.result = failure._replace(outcome=outcome)
+
+
+class PartitionLine:
+    """The batches of one partition, oldest first."""
+
+    def __init__(
+        self, tp: TopicPartition, mode: Mode, *, max_in_flight: int, backoff: Backoff
+    ) -> None:
+        self.tp = tp
+        self.mode = mode
+        self.not_before = 0.0
+        self._max_in_flight = max_in_flight
+        self._backoff = backoff
+        self._parcels: deque[Parcel] = deque()
+        self._serial = 0
+        self._in_flight = 0
+        self._identity: Identity | None = None
+        self._next_sequence = 0
+        self._is_established = False
+        self._is_recovering = False
+        # The oldest batch that was refused for good; its number is free once all are back.
+        self._refused_for_good: Parcel | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parcels
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether nothing can be sent before `identify`."""
+        return self.mode is not Mode.PLAIN and self._identity is None
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the oldest batch that is not in flight is to be given up."""
+        return next((p.deadline for p in self._parcels if not p.is_in_flight), None)
+
+    def add(self, parcel: Parcel) -> None:
+        self._serial += 1
+        parcel.serial = self._serial
+        self._parcels.append(parcel)
+
+    def identify(self, identity: Identity) -> None:
+        """Number batches from 0 under this identity. Nothing may be in flight."""
+        assert not self._in_flight, "a batch under the old identity is still in flight"  # noqa: S101
+        self._identity = identity
+        self._next_sequence = 0
+        self._is_established = False
+        self._is_recovering = False
+        self._refused_for_good = None
+        for parcel in self._parcels:
+            parcel.base_sequence = UNSENT
+
+    def sendable(self, now: float) -> Parcel | None:
+        """The batch that may be sent now, if there is one."""
+        if now < self.not_before or self.needs_identity or not self._parcels:
+            return None
+        if self._is_recovering and self._in_flight:
+            return None
+        is_first_of_identity = self.mode is not Mode.PLAIN and not self._is_established
+        if self._in_flight >= (1 if is_first_of_identity else self._max_in_flight):
+            return None
+        return next((parcel for parcel in self._parcels if not parcel.is_in_flight), None)
+
+    def sent(self, parcel: Parcel) -> None:
+        """`parcel` leaves now; its header gets identity and number."""
+        self._is_recovering = False
+        parcel.is_in_flight = True
+        self._in_flight += 1
+        if self._identity is None or parcel.base_sequence != UNSENT:
+            return
+        parcel.base_sequence = self._next_sequence
+        self._next_sequence = (self._next_sequence + parcel.record_count) & _SEQUENCE_MASK
+        parcel.batch.edit(
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            base_sequence=parcel.base_sequence,
+        )
+
+    def answered(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
+        """Take in what came of one try; returns the batches that are decided by it."""
+        if parcel.result is not None:
+            return []  # abandoned while it was in flight
+        parcel.is_in_flight = False
+        self._in_flight -= 1
+        if result.outcome is Outcome.OK or result.error_code == Code.NONE:
+            decided = self._acknowledged(parcel, result)
+        else:
+            decided = self._refused(parcel, result, now)
+        self._settle()
+        return decided
+
+    def expire(self, now: float) -> list[Parcel]:
+        """Give up on batches that are not in flight and whose time is over."""
+        decided: list[Parcel] = []
+        for parcel in list(self._parcels):
+            if parcel.result is None and not parcel.is_in_flight and parcel.deadline <= now:
+                decided += self._given_up(parcel, parcel.last_failure or _NO_TIME)
+        self._settle()
+        return decided
+
+    def abandon(self, failure: ProduceResult) -> list[Parcel]:
+        """Give up on everything; answers that still come are ignored."""
+        decided = list(self._parcels)
+        for parcel in decided:
+            parcel.may_be_written |= parcel.is_in_flight
+            parcel.give_up(failure)
+        self._parcels.clear()
+        self._in_flight = 0
+        self._end_identity()
+        return decided
+
+    def _acknowledged(self, parcel: Parcel, result: ProduceResult) -> list[Parcel]:
+        self._parcels.remove(parcel)
+        parcel.result = result
+        self._is_established = True
+        self._backoff.succeeded()
+        self.not_before = 0.0
+        refused = self._refused_for_good
+        if refused is not None and parcel.serial > refused.serial:
+            # Written behind one that was not: the numbers are not what we think they are.
+            self._end_identity()
+        return [parcel]
+
+    def _refused(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
+        parcel.may_be_written |= result.outcome is Outcome.UNKNOWN
+        parcel.last_failure = result
+        is_first_failure = not self._is_recovering
+        self._is_recovering = True
+        if self.needs_identity and parcel.may_be_written:
+            return self._given_up(parcel, result)
+        if self.mode is not Mode.PLAIN and result.error_code in _OUT_OF_SEQUENCE:
+            return self._out_of_sequence(parcel, result)
+        if not facts_of(result.error_code).retriable or parcel.deadline <= now:
+            return self._given_up(parcel, result)
+        if is_first_failure:
+            self.not_before = now + self._backoff.failed()
+        return []
+
+    def _out_of_sequence(self, parcel: Parcel, result: ProduceResult) -> list[Parcel]:
+        if parcel is not self._parcels[0] or self._refused_for_good is not None:
+            return []  # because of one before it; sent again in its turn
+        if parcel.may_be_written or self.mode is Mode.TRANSACTIONAL:
+            return self._given_up(parcel, result)
+        # It is not in the log, and the broker has forgotten what was: number afresh.
+        self._end_identity()
+        return []
+
+    def _given_up(self, parcel: Parcel, failure: ProduceResult) -> list[Parcel]:
+        self._parcels.remove(parcel)
+        parcel.give_up(failure)
+        if parcel.base_sequence == UNSENT:
+            return [parcel]
+        if not parcel.may_be_written:
+            refused = self._refused_for_good
+            if refused is None or parcel.serial < refused.serial:
+                self._refused_for_good = parcel
+            return [parcel]
+        self._end_identity()
+        doubtful = [p for p in self._parcels if p.may_be_written and not p.is_in_flight]
+        for other in doubtful:
+            self._parcels.remove(other)
+            other.give_up(failure)
+        return [parcel, *doubtful]
+
+    def _end_identity(self) -> None:
+        self._identity = None
+        self._refused_for_good = None
+
+    def _settle(self) -> None:
+        """Once nothing is in flight, give back numbers that nobody can have used."""
+        refused = self._refused_for_good
+        if refused is None or self._in_flight:
+            return
+        behind = [parcel for parcel in self._parcels if parcel.serial > refused.serial]
+        if any(parcel.may_be_written for parcel in behind):
+            # They are not in the log, for want of the one before them; but copies of them may
+            # still be on the way, and must not find their numbers expected.
+            self._end_identity()
+            return
+        self._next_sequence = refused.base_sequence
+        self._refused_for_good = None
+        for parcel in behind:
+            parcel.base_sequence = UNSENT
+
+
+_NO_TIME: Final = ProduceResult(Outcome.FAILED, error_code=Code.REQUEST_TIMED_OUT)

@@ -1,0 +1,191 @@
+"""What is known of a cluster: brokers, topics, leaders. Pure: answers and times in, facts out.
+
+Rules of this file:
+- A `ClusterMetadata` never changes; the cache replaces it. So a caller that holds one sees one
+  moment of the cluster.
+- Leader epochs only go up within a topic: an answer from a broker that lags behind does not
+  take back a newer leader that we know of (KIP-320). A topic with another id is another topic,
+  and its epochs begin anew.
+- Topics are kept as long as they are asked for: the cache remembers the names that callers
+  used, and a refresh asks for those, not for the whole cluster.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from shoal.client.codes import Code
+from shoal.model.topics import TopicPartition
+
+NO_LEADER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"broker {self.node_id} at {self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who holds a partition; `leader` is -1 while there is none."""
+
+    leader: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    error: int = Code.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic; with an `error` it has no partitions."""
+
+    name: str
+    topic_id: uuid.UUID | None = None
+    error: int = Code.NONE
+    is_internal: bool = False
+    partitions: Mapping[int, PartitionMetadata] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One moment of a cluster."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerAddress] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic, in order; none if it is unknown."""
+        known = self.topics.get(topic)
+        return (
+            [TopicPartition(topic, number) for number in sorted(known.partitions)] if known else []
+        )
+
+    def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic is not None else None
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """The leader's node id, if there is one and we know its address."""
+        partition = self.partition(tp)
+        if partition is None or partition.leader not in self.brokers:
+            return None
+        return partition.leader
+
+    def problem(self, tp: TopicPartition) -> int:
+        """The error code that explains why `leader` is None."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or (topic.error == Code.NONE and tp.partition not in topic.partitions):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return topic.error or Code.LEADER_NOT_AVAILABLE
+
+
+class MetadataCache:
+    """The newest known moment, its age, and which topics matter."""
+
+    def __init__(self, max_age_s: float) -> None:
+        self.current = ClusterMetadata()
+        self._max_age_s = max_age_s
+        self._topics_at: dict[str, float] = {}
+        self._brokers_at: float | None = None
+        self._is_stale = True
+        self._wanted: set[str] = set()
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of the topics that a refresh asks for."""
+        return frozenset(self._wanted)
+
+    def want(self, topics: Iterable[str]) -> None:
+        self._wanted.update(topics)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Ask no more for these, and drop what is known of them."""
+        gone = set(topics)
+        self._wanted -= gone
+        kept = {name: topic for name, topic in self.current.topics.items() if name not in gone}
+        self.current = replace(self.current, topics=kept)
+
+    def invalidate(self) -> None:
+        """Something said that what we know is out of date."""
+        self._is_stale = True
+
+    def covers(self, topics: Iterable[str], now: float) -> bool:
+        """Whether brokers and these topics are known and young enough."""
+        if self._is_stale or self._brokers_at is None or now - self._brokers_at > self._max_age_s:
+            return False
+        oldest = now - self._max_age_s
+        return all(self._topics_at.get(name, -1.0) >= oldest for name in topics)
+
+    def update(self, answer: ClusterMetadata, now: float) -> ClusterMetadata:
+        """Take in an answer; topics that it does not mention stay as they are."""
+        topics = dict(self.current.topics)
+        for name, topic in answer.topics.items():
+            topics[name] = _merged(topics.get(name), topic)
+            self._topics_at[name] = now
+        self.current = replace(answer, topics=topics)
+        self._brokers_at = now
+        self._is_stale = False
+        return self.current
+
+
+def _merged(known: TopicMetadata | None, answer: TopicMetadata) -> TopicMetadata:
+    if known is None or known.topic_id != answer.topic_id or answer.error != Code.NONE:
+        return answer
+    partitions = {
+        number: known.partitions[number]
+        if number in known.partitions
+        and partition.leader_epoch < known.partitions[number].leader_epoch
+        else partition
+        for number, partition in answer.partitions.items()
+    }
+    return replace(answer, partitions=partitions)
+
+
+def from_response(response: Any) -> ClusterMetadata:
+    """From a Metadata response of any version."""
+    brokers = {
+        broker.node_id: BrokerAddress(
+            int(broker.node_id), broker.host, int(broker.port), getattr(broker, "rack", None)
+        )
+        for broker in response.brokers
+    }
+    topics = {topic.name: _topic(topic) for topic in response.topics if topic.name is not None}
+    return ClusterMetadata(
+        cluster_id=getattr(response, "cluster_id", None),
+        controller_id=int(getattr(response, "controller_id", -1)),
+        brokers=brokers,
+        topics=topics,
+    )
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        error=int(topic.error_code),
+        is_internal=getattr(topic, "is_internal", False),
+        partitions={
+            int(partition.partition_index): PartitionMetadata(
+                leader=int(partition.leader_id),
+                leader_epoch=int(getattr(partition, "leader_epoch", -1)),
+                replicas=tuple(map(int, partition.replica_nodes)),
+                isr=tuple(map(int, partition.isr_nodes)),
+                offline=tuple(map(int, getattr(partition, "offline_replicas", ()))),
+                error=int(partition.error_code),
+            )
+            for partition in topic.partitions
+        },
+    )
