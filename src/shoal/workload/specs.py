@@ -1,0 +1,143 @@
+"""What a producer, a consumer and a scan are told to do: plain data that travels as JSON.
+
+Rules:
+- A spec says what, never where: addresses and secrets belong to the client that is handed in.
+- `from_json` refuses unknown, missing and mistyped fields by a `ConfigError` that names them.
+- Defaults are here and nowhere else.
+"""
+
+import types
+import typing
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, Self
+
+from shoal.model.errors import ConfigError
+
+Json = dict[str, Any]
+
+
+class JsonSpec:
+    """Gives a frozen dataclass of plain fields its way to JSON and back."""
+
+    def to_json(self) -> Json:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, body: Any) -> Self:
+        if not isinstance(body, dict):
+            raise ConfigError(f"{cls.__name__} needs an object, not {type(body).__name__}")
+        hints = typing.get_type_hints(cls)
+        known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+        required = {n for n, f in known.items() if f.default is f.default_factory is MISSING}
+        if odd := sorted((body.keys() - known.keys()) | (required - body.keys())):
+            raise ConfigError(f"{cls.__name__} has unknown or missing fields: {', '.join(odd)}")
+        where = cls.__name__
+        return cls(**{n: _typed(v, hints[n], f"{where}.{n}") for n, v in body.items()})
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+    """The value if it is of that type; JSON's lists become tuples, its objects specs."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _typed(value, next(i for i in inner if i is not types.NoneType), where)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_typed(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict and isinstance(value, dict):
+        return {key: _typed(item, inner[1], f"{where}.{key}") for key, item in value.items()}
+    if isinstance(hint, type) and issubclass(hint, JsonSpec):
+        return hint.from_json(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ConfigError(
+            f"{where} is {value!r:.80}, which is no {getattr(hint, '__name__', hint)}"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class ProducedTopic(JsonSpec):
+    """A topic to write to. Lane `l` goes to source partition `l mod partitions`."""
+
+    name: str
+    partitions: int
+    # One for each partition of the target topic.
+    lanes: int
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1 or self.lanes < 1:
+            raise ConfigError(f"topic {self.name} needs at least one partition and one lane")
+
+
+@dataclass(frozen=True)
+class ProducerSpec(JsonSpec):
+    """One producer: its messages, its pace and its promises."""
+
+    run: str
+    producer: str
+    topics: tuple[ProducedTopic, ...]
+    rate_per_s: float  # to each topic
+    messages: int | None = None  # to each topic; None: until the duration is over
+    duration_s: float | None = None  # None: until all messages are sent
+    start_us: int = 0  # when the first message is due; 0: at once
+    size_bytes: int = 1024
+    use_headers: bool = False
+    codec: str = "none"
+    acks: int = -1
+    idempotent: bool = True
+    delivery_timeout_ms: int = 30_000
+    max_in_flight: int = 5  # batches to one partition
+    max_batch_bytes: int = 512 * 1024
+    # How long a message may wait for others that are due soon. It is the floor of the
+    # pacing error; half of it is its mean.
+    linger_us: int = 5_000
+    drain_timeout_s: float = 600.0  # 0: no markers
+    # The first message number, by topic: where an earlier incarnation's reservations end.
+    first_numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.messages is None and self.duration_s is None:
+            raise ConfigError("a producer needs a number of messages or a duration")
+        if self.acks not in (-1, 0, 1):
+            raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
+        if self.idempotent and self.acks != -1:
+            raise ConfigError("an idempotent producer needs acks -1 (all)")
+
+
+@dataclass(frozen=True)
+class StartingPoint(JsonSpec):
+    """Where to begin in one partition, by the topic's name on the cluster that is read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ConsumerSpec(JsonSpec):
+    """One consumer with a fixed assignment."""
+
+    run: str
+    group: str
+    consumer: str
+    topics: tuple[str, ...]  # as the producers call them
+    partitions: tuple[StartingPoint, ...]
+    cluster: str = "target"
+    isolation: str = "read_uncommitted"
+    max_wait_ms: int = 250
+    max_bytes: int = 16 * 1024 * 1024
+    partition_max_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ScanSpec(JsonSpec):
+    """Logs to read in full, from these offsets to where they end now."""
+
+    run: str
+    cluster: str  # "source" or "target"
+    topics: tuple[str, ...]  # as the producers call them
+    partitions: tuple[StartingPoint, ...]
+    isolation: str = "read_uncommitted"
+    timeout_s: float = 300.0
