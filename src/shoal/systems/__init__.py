@@ -1,0 +1,4 @@
+"""The systems under test, behind small interfaces: clusters today.
+
+Nothing here prints; long steps report through callbacks, and failures are `SystemFailure`.
+"""

@@ -1,0 +1,179 @@
+"""The files of an Apache Kafka node: its configuration, and a formatted data folder.
+
+Rules:
+- Kafka's own defaults stay, but for what the size of the cluster or its being on one
+  machine dictates; the user's properties win over ours, except those that name addresses
+  and folders, which are refused.
+- Data folders are formatted without a JVM: the only part of a format that Kafka's tool must
+  compute is `bootstrap.checkpoint` (which features are on), and that is the same for every
+  node of a version. The tool makes it once, and it is kept beside the jars.
+"""
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from shoal.model.errors import ConfigError, SystemFailure
+from shoal.runtime.java import Java
+from shoal.systems.ports import HOST
+
+CHECKPOINT: Final = "bootstrap.checkpoint"
+_FORMAT_TIMEOUT_S: Final = 120
+_OWNED: Final = frozenset(
+    {
+        "advertised.listeners",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+_LOGGING: Final = """\
+rootLogger.level=INFO
+rootLogger.appenderRef.output.ref=output
+appender.output.type=Console
+appender.output.name=output
+appender.output.layout.type=PatternLayout
+appender.output.layout.pattern=[%d] %p %m (%c)%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node, as planned: broker and controller in one process."""
+
+    id: int
+    folder: Path
+    port: int
+    controller_port: int
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuses properties that are not the user's to choose here."""
+    for key in sorted(_OWNED & properties.keys()):
+        raise ConfigError(
+            f"{key} cannot be set: addresses and folders of a cluster on this machine are chosen "
+            "by shoal",
+            remedy=f"leave {key} out",
+        )
+
+
+def server_properties(
+    node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole configuration of one node."""
+    copies = str(min(3, len(plan)))
+    most_copies = str(min(2, len(plan)))
+    ours = {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": ",".join(
+            f"{other.id}@{HOST}:{other.controller_port}" for other in plan
+        ),
+        "controller.listener.names": "CONTROLLERS",
+        "inter.broker.listener.name": "CLIENTS",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLERS:PLAINTEXT",
+        "listeners": f"CLIENTS://{HOST}:{node.port},CONTROLLERS://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
+        "log.dirs": str(node.data),
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": most_copies,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": most_copies,
+        # Groups on a test cluster are complete at once; nobody wants to wait 3 s for them.
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    return {**ours, **properties}
+
+
+def write_node(
+    node: NodePlan,
+    *,
+    properties: Mapping[str, str],
+    cluster_id: str,
+    checkpoint: Path,
+) -> None:
+    """Makes or renews the node's folder; data that is there stays."""
+    (node.folder / "tmp").mkdir(parents=True, exist_ok=True)
+    (node.folder / "server.properties").write_text(
+        javaproperties.dumps(dict(properties), timestamp=False)
+    )
+    (node.folder / "log4j2.properties").write_text(_LOGGING)
+    if (node.data / "meta.properties").exists():
+        return
+    node.data.mkdir(exist_ok=True)
+    shutil.copyfile(checkpoint, node.data / CHECKPOINT)
+    identity = {
+        "version": "1",
+        "node.id": str(node.id),
+        "cluster.id": cluster_id,
+        "directory.id": new_id(),
+    }
+    # Written last: a folder with this file counts as formatted.
+    (node.data / "meta.properties").write_text(javaproperties.dumps(identity, timestamp=False))
+
+
+def new_id() -> str:
+    """A random id as Kafka writes them; one that starts with a dash confuses its tools."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def class_path(jars: Path) -> str:
+    return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
+
+
+def bootstrap_checkpoint(jars: Path, java: Java) -> Path:
+    """The checkpoint that a freshly formatted node of this version starts from."""
+    kept = jars.with_name(f"{jars.name}.{CHECKPOINT}")
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(prefix="shoal-format-") as temporary:
+            made = _format_with_tool(Path(temporary), jars, java)
+            scratch = kept.with_name(f"{kept.name}.{os.getpid()}")
+            shutil.copyfile(made, scratch)
+            scratch.replace(kept)
+    return kept
+
+
+def _format_with_tool(folder: Path, jars: Path, java: Java) -> Path:
+    node = NodePlan(id=1, folder=folder, port=1, controller_port=2)
+    file = folder / "server.properties"
+    file.write_text(javaproperties.dumps(server_properties(node, [node], {}), timestamp=False))
+    command = [str(java.executable), "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
+    command += ["-cp", class_path(jars), "kafka.tools.StorageTool"]
+    command += ["format", "--cluster-id", new_id(), "--config", str(file)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
+    )
+    if result.returncode != 0:
+        said = (result.stderr or result.stdout).strip()[-500:]
+        raise SystemFailure(f"Kafka's storage tool failed: {said}")
+    return node.data / CHECKPOINT

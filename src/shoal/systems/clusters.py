@@ -1,0 +1,105 @@
+"""Clusters under test behind one small interface, whatever engine runs them.
+
+Rules of every engine:
+- A cluster belongs to the process that started it and ends with it, however it ends.
+- A cluster in a folder that the user named keeps its data there and can be started again;
+  otherwise it lives in a temporary folder that is gone after `stop`.
+- A kill is SIGKILL, a pause is SIGSTOP. A node keeps its id, port and data when it is
+  restarted.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from shoal.model.errors import ConfigError, UsageError
+from shoal.model.nodes import Node
+from shoal.systems.ivy import Progress, Report
+
+ENGINES = ("lite", "apache")
+
+
+class Cluster(Protocol):
+    """A cluster that can be started, stopped and harmed."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses for `bootstrap.servers`."""
+
+    def start(self) -> None:
+        """Starts all nodes and returns when the cluster can be used."""
+
+    def stop(self) -> None:
+        """Stops all nodes, gently first; calling it again does nothing."""
+
+    def nodes(self) -> list[Node]:
+        """Every node, also one that is down: its pid is 0 then."""
+
+    def kill(self, node_id: int) -> None: ...
+
+    def pause(self, node_id: int) -> None: ...
+
+    def resume(self, node_id: int) -> None: ...
+
+    def restart(self, node_id: int) -> None:
+        """Stops the node if it runs, starts it, and returns when it serves again."""
+
+    def log_dirs(self) -> dict[int, Path] | None:
+        """Where each node keeps its partitions, if that is known."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def no_report(_progress: Progress) -> None:
+    """For callers who do not watch."""
+
+
+def make_cluster(
+    engine: str,
+    *,
+    brokers: int = 1,
+    name: str | None = None,
+    directory: Path | None = None,
+    version: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    report: Report = no_report,
+) -> Cluster:
+    """A cluster that is not started yet; `report` hears of long steps of the start."""
+    if brokers < 1:
+        raise UsageError(f"a cluster of {brokers} brokers cannot be", remedy="ask for 1 or more")
+    chosen = dict(properties or {})
+    if engine == "apache":
+        # Imported here so that whoever uses one engine does not load the other.
+        from shoal.systems.apache import ApacheCluster
+
+        return ApacheCluster(
+            brokers=brokers,
+            name=name,
+            directory=directory,
+            version=version,
+            properties=chosen,
+            report=report,
+        )
+    if engine == "lite":
+        from shoal.systems.lite import lite_cluster
+
+        if version is not None:
+            raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
+        return lite_cluster(brokers=brokers, name=name, directory=directory, properties=chosen)
+    raise UsageError(
+        f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"
+    )

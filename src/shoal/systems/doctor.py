@@ -1,0 +1,220 @@
+"""What this machine has of what shoal needs, and the one command for each thing missing.
+
+Rules: a check never raises and never changes anything but the cache; `missing` is for what
+a main command needs, `warn` for what is optional or may disturb measurements. Nothing heavy
+is imported to learn its version.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from shoal.model.errors import ShoalError
+from shoal.model.units import format_bytes
+from shoal.runtime import paths
+from shoal.runtime.java import find_java
+from shoal.systems import clocks, jars, ports
+
+State = Literal["ok", "warn", "missing"]
+
+_PYTHONS: Final = ((3, 11), (3, 14))
+_SPARKS: Final = ((4, 2), (5, 0))
+_DISK_NEEDED_BYTES: Final = 1_000_000_000
+_DISK_WISHED_BYTES: Final = 5_000_000_000
+_MEMORY_WISHED_BYTES: Final = 2_000_000_000
+_PORTS_WISHED: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at; `remedy` is a command that mends it, None if all is well."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str | None = None
+
+
+def examine() -> list[Check]:
+    """All checks, in the order in which a newcomer would mend them."""
+    checks: tuple[Callable[[], Check], ...] = (
+        _python,
+        _platform,
+        _java,
+        _spark,
+        lambda: _package("numba", "spark"),
+        lambda: _package("pyarrow", "spark"),
+        lambda: _package("confluent-kafka", "confluent"),
+        _kafka_jars,
+        _ports,
+        _disk,
+        _memory,
+        _clock,
+        lambda: _tool("kcat", ("kcat", "kafkacat"), "kcat"),
+        lambda: _tool("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
+    )
+    return [check() for check in checks]
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    found = f"{version} in {sys.executable}"
+    oldest, newest = _PYTHONS
+    if oldest <= sys.version_info[:2] <= newest:
+        return Check("Python", "ok", found)
+    wanted = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+    remedy = "make setup PYTHON=python3.13"
+    return Check("Python", "warn", f"{found}; tested with {wanted}", remedy)
+
+
+def _platform() -> Check:
+    library = " ".join(platform.libc_ver()).strip()
+    found = " ".join(filter(None, [platform.system(), platform.machine(), library]))
+    cores = f"{found}, {os.cpu_count()} cores"
+    if sys.platform == "win32":
+        return Check("Platform", "missing", cores, "wsl --install")
+    if sys.platform == "linux" and not library.startswith("glibc"):
+        return Check(
+            "Platform", "missing", f"{cores}, no glibc", "docker run --rm -it python:3.13 bash"
+        )
+    return Check("Platform", "ok", cores)
+
+
+def _java() -> Check:
+    try:
+        java = find_java()
+    except ShoalError as error:
+        return Check("Java", "missing", str(error), _install("spark"))
+    passed = f"; passed over: {', '.join(java.passed_over)}" if java.passed_over else ""
+    return Check("Java", "ok", f"{java.version} from {java.origin}, {java.home}{passed}")
+
+
+def _spark() -> Check:
+    version = _version_of("pyspark")
+    if version is None or importlib.util.find_spec("pyspark") is None:
+        return Check("Spark", "missing", "pyspark is not installed", _install("spark"))
+    oldest, limit = _SPARKS
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if not oldest <= numbers < limit:
+        wanted = f"{oldest[0]}.{oldest[1]} or newer, below {limit[0]}"
+        return Check("Spark", "missing", f"pyspark {version}; needs {wanted}", _install("spark"))
+    return Check("Spark", "ok", f"pyspark {version}")
+
+
+def _package(name: str, extra: str) -> Check:
+    version = _version_of(name)
+    if version is None:
+        return Check(name, "missing", "not installed", _install(extra))
+    return Check(name, "ok", version)
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _install(extra: str) -> str:
+    # shoal itself is there already, so that pip adds only what the extra names.
+    return f"{sys.executable} -m pip install 'shoal[{extra}]'"
+
+
+def _kafka_jars() -> Check:
+    name = f"Apache Kafka {jars.NEWEST_KAFKA}"
+    folder = jars.jars_folder()
+    remedy = "shoal cluster up --engine apache"
+    if not folder.is_dir():
+        return Check(name, "warn", "not fetched yet (55 MB on first use)", remedy)
+    defects = jars.jar_list(jars.NEWEST_KAFKA).defects(folder)
+    if defects:
+        return Check(name, "warn", f"damaged: {defects[0]}; the next use fetches it again", remedy)
+    return Check(name, "ok", f"in {folder}")
+
+
+def _ports() -> Check:
+    try:
+        free = ports.free_ports(_PORTS_WISHED)
+    except ShoalError as error:
+        return Check("Ports", "missing", str(error), ports.WHO_LISTENS)
+    return Check("Ports", "ok", f"free on {ports.HOST} (tried {len(free)})")
+
+
+def _disk() -> Check:
+    folders = {"cache": _existing(paths.cache_dir()), "temporary": Path(tempfile.gettempdir())}
+    free = {what: shutil.disk_usage(folder).free for what, folder in folders.items()}
+    least = min(free, key=lambda what: free[what])
+    found = ", ".join(
+        f"{format_bytes(free[what])} free for {what} files in {folders[what]}" for what in folders
+    )
+    if free[least] >= _DISK_WISHED_BYTES:
+        return Check("Disk", "ok", found)
+    state: State = "warn" if free[least] >= _DISK_NEEDED_BYTES else "missing"
+    return Check("Disk", state, found, f"du -xh {folders[least]} | sort -h | tail")
+
+
+def _existing(folder: Path) -> Path:
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _memory() -> Check:
+    available = _available_memory_bytes()
+    found = f"{format_bytes(available)} available"
+    if available >= _MEMORY_WISHED_BYTES:
+        return Check("Memory", "ok", found)
+    wanted = format_bytes(_MEMORY_WISHED_BYTES)
+    remedy = "ps axo rss,pid,comm | sort -n | tail"
+    return Check("Memory", "warn", f"{found}; Spark and Kafka want {wanted}", remedy)
+
+
+def _available_memory_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        sizes_kb = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
+        return sizes_kb["MemAvailable"] * 1024
+    except (OSError, KeyError):  # macOS tells only the total this way
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _clock() -> Check:
+    drift_us = clocks.wall_drift_us(duration_s=0.05)
+    synchronised = clocks.is_synchronised()
+    said = {True: "synchronised", False: "not synchronised", None: "synchronisation unknown"}
+    found = f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, {said[synchronised]}"
+    has_systemd = Path("/run/systemd/system").exists()
+    remedy = "sudo timedatectl set-ntp true" if has_systemd else _system_package("chrony")
+    if abs(drift_us) > clocks.TOLERATED_DRIFT_US:
+        found += f", jumped {drift_us} us in 50 ms"
+        return Check("Clock", "warn", f"{found}: latencies will be wrong", remedy)
+    if synchronised is False:
+        found += ": latencies between machines will be off, on this machine they are right"
+        return Check("Clock", "warn", found, remedy)
+    return Check("Clock", "ok", found)
+
+
+def _tool(name: str, commands: tuple[str, ...], package: str) -> Check:
+    for command in commands:
+        path = shutil.which(command)
+        if path is not None:
+            return Check(name, "ok", path)
+    remedy = _system_package(package)
+    return Check(name, "warn", "not found; only some tests use it", remedy)
+
+
+def _system_package(package: str) -> str | None:
+    """The command that installs a package of the system, if we know its installer."""
+    installers = {
+        "apt-get": f"sudo apt-get install --yes {package}",
+        "dnf": f"sudo dnf install --assumeyes {package}",
+        "brew": f"brew install {package}",
+    }
+    return next((line for tool, line in installers.items() if shutil.which(tool)), None)

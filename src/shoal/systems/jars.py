@@ -1,0 +1,127 @@
+"""Apache Kafka's jars: fetched once, checked against a list that is part of this package.
+
+Rules:
+- A folder of jars in the cache is complete and checked, or it is not there: it is filled
+  under another name and renamed. It is checked again before each use (a fifth of a
+  second), and a damaged one is fetched anew.
+- One caller at a time fills the cache, whoever else wants the jars waits for it.
+- With the jars in the cache no network is touched.
+"""
+
+import fcntl
+import hashlib
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from shoal.model.errors import ConfigError, SystemFailure
+from shoal.runtime import paths
+from shoal.runtime.java import find_java
+from shoal.systems import ivy
+
+NEWEST_KAFKA: Final = "4.3.1"
+
+_LINE: Final = re.compile(r"([0-9a-f]{64}) ([\w.-]+):([\w.-]+):([\w.-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class JarList:
+    """What a version of Kafka consists of: the sha256 of each jar."""
+
+    version: str
+    hashes: dict[ivy.Coordinates, str]
+
+    def defects(self, folder: Path) -> list[str]:
+        """What is wrong with a folder that should hold exactly these jars; [] if nothing."""
+        wrong = []
+        for jar, expected in self.hashes.items():
+            path = folder / jar.file_name
+            if not path.is_file():
+                wrong.append(f"{jar.file_name} is missing")
+            elif _sha256(path) != expected:
+                wrong.append(f"{jar.file_name} is not the file that was tested (sha256 differs)")
+        known = {jar.file_name for jar in self.hashes}
+        present = {path.name for path in folder.glob("*.jar")}
+        return wrong + [f"{name} does not belong there" for name in sorted(present - known)]
+
+
+def known_versions() -> list[str]:
+    """Versions of Kafka that this package has a list for, oldest first."""
+    names = [entry.name for entry in _lists().iterdir() if entry.name.endswith(".txt")]
+    versions = [name.removesuffix(".txt") for name in names]
+    return sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def jar_list(version: str) -> JarList:
+    if version not in known_versions():
+        raise ConfigError(
+            f"Apache Kafka {version} is not known here",
+            remedy=f"choose one of {', '.join(known_versions())}",
+        )
+    hashes = {}
+    for line in (_lists() / f"{version}.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise SystemFailure(f"the list of jars of Kafka {version} has a bad line: {line}")
+            hashes[ivy.Coordinates(match[2], match[3], match[4])] = match[1]
+    return JarList(version, hashes)
+
+
+def jars_folder(version: str = NEWEST_KAFKA) -> Path:
+    """Where the jars of a version are, once fetched."""
+    return paths.cache_dir() / "kafka" / version
+
+
+def fetch_jars(version: str = NEWEST_KAFKA, *, report: ivy.Report = lambda _progress: None) -> Path:
+    """The folder with the checked jars of a Kafka version, fetched if need be."""
+    wanted = jar_list(version)
+    folder = jars_folder(version)
+    if folder.is_dir() and not wanted.defects(folder):
+        return folder
+    with _only_one(paths.made(folder.parent) / f"{version}.lock"):
+        if folder.is_dir() and not wanted.defects(folder):
+            return folder  # someone else fetched it while we waited
+        _fill(wanted, folder, report)
+    return folder
+
+
+def _fill(wanted: JarList, folder: Path, report: ivy.Report) -> None:
+    scratch = folder.with_name(f"{wanted.version}.download")
+    filled = folder.with_name(f"{wanted.version}.unchecked")
+    shutil.rmtree(filled, ignore_errors=True)  # of someone who was killed
+    ivy.fetch(list(wanted.hashes), filled, java=find_java(), scratch=scratch, report=report)
+    defects = wanted.defects(filled)
+    if defects:
+        shutil.rmtree(scratch)  # another attempt must not find the same bytes
+        raise SystemFailure(
+            f"Apache Kafka {wanted.version} arrived damaged: {'; '.join(defects[:3])}",
+            remedy="run the same command again; if it persists, something between you and "
+            "Maven Central changes files",
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    filled.rename(folder)
+    shutil.rmtree(scratch)
+
+
+@contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    """Holds a lock that ends with the process, however it ends."""
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lists() -> Path:
+    with resources.as_file(resources.files("shoal.systems") / "kafka_jars") as folder:
+        return folder
