@@ -32,7 +32,7 @@ STRUCTURE_WEIGHT = 8
 
 _INT16_MAX = (1 << 15) - 1
 _INT32_MAX = (1 << 31) - 1
-_VARINT_MAX_BYTES = 5
+_VARINT_BITS = 35  # of which 32 may be used
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -62,18 +62,22 @@ class Cursor:
         """An unsigned varint of at most 32 bits."""
         position = self.position
         view = self.view
-        value = 0
-        for index in range(_VARINT_MAX_BYTES):
-            if position + index >= self.end:
-                self._raise_truncated(what, index + 1)
-            byte = view[position + index]
-            value |= (byte & 0x7F) << (7 * index)
-            if byte < 0x80:
-                if value >> 32:
-                    break
-                self.position = position + index + 1
-                return value
-        raise Malformed(f"{what}: a varint that does not fit 32 bits", position=position)
+        value = shift = 0
+        try:
+            while shift < _VARINT_BITS:
+                byte = view[position]
+                position += 1
+                if byte < 0x80:
+                    self.position = position
+                    value |= byte << shift
+                    if value >> 32:
+                        break
+                    return value
+                value |= (byte & 0x7F) << shift
+                shift += 7
+        except IndexError:
+            self._raise_truncated(what, position + 1 - self.position)
+        raise Malformed(f"{what}: a varint that does not fit 32 bits", position=self.position)
 
     def string(self, what: str) -> str:
         """A string that may not be null."""
@@ -97,7 +101,14 @@ class Cursor:
     def blob(self, what: str) -> memoryview | None:
         """Bytes as a view into the message, or None where the bytes say null."""
         length = self.varint(what) - 1 if self.flexible else self._length(INT32, what)
-        return None if length < 0 else self.take(length, what)
+        if length < 0:
+            return None
+        position = self.position
+        end = position + length
+        if end > self.end:
+            self._raise_truncated(what, length)
+        self.position = end
+        return self.view[position:end]
 
     def take(self, size: int, what: str) -> memoryview:
         """The next `size` bytes, as a view."""

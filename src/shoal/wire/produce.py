@@ -9,6 +9,7 @@ first, and answer that all went well.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -189,11 +190,11 @@ def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
     cursor = _cursor(frame, position, version)
 
-    def read(topic: str, topic_id: UUID | None) -> ProduceAnswer:
-        return _read_answer(cursor, version, topic, topic_id)
-
     answers = read_topics(
-        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=22
+        cursor,
+        partial(_read_answer, cursor, version),
+        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        least_item_size=_ANSWER_FROM_3.size,
     )
     cursor.fixed(INT32, "throttle time")
     if cursor.flexible:
