@@ -1,0 +1,179 @@
+"""From the answers of a fetch to columns that say what was delivered. Pure; no I/O.
+
+Rules:
+- A position moves from batch header to batch header; records are taken apart afterwards, so
+  that the next fetch can be on its way meanwhile.
+- Control batches are no messages. For `read_committed`, batches of aborted transactions are
+  none either, by the list that the broker sends with its answer.
+- Records before the position (a fetch begins at the start of a batch) are left out.
+- A batch that cannot be taken apart stops nobody: each of its records is unreadable.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches
+from shoal.wire.columns import RecordColumns, decode_columns
+from shoal.wire.errors import WireError
+from shoal.wire.fetch import FetchedPartition
+from shoal.workload.envelope import Kind
+from shoal.workload.envelope_columns import MessageReader, ReadMessages
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Ints = np.ndarray[Any, np.dtype[np.int32]]
+Longs = np.ndarray[Any, np.dtype[np.int64]]
+
+READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch:
+    """A batch of messages, and the first offset in it that was asked for."""
+
+    log: int  # into `LogReader.logs`
+    batch: Batch
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Records in the order of arrival, within each log by offset."""
+
+    log: Ints  # into `LogReader.logs`
+    offset: Longs
+    timestamp_us: Longs  # -1: none
+    append_us: Longs  # -1: the topic does not stamp append times
+    messages: ReadMessages
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def only(self, chosen: Flags) -> "Delivered":
+        m = self.messages
+        return Delivered(
+            self.log[chosen],
+            self.offset[chosen],
+            self.timestamp_us[chosen],
+            self.append_us[chosen],
+            ReadMessages(
+                m.kind[chosen],
+                m.producer[chosen],
+                m.topic[chosen],
+                m.lane[chosen],
+                m.sequence[chosen],
+                m.sent_us[chosen],
+                m.intact[chosen],
+            ),
+        )
+
+
+class LogReader:
+    """Follows several logs of one cluster."""
+
+    def __init__(
+        self,
+        run: str,
+        topics: Iterable[str],
+        positions: Mapping[TopicPartition, int],
+        *,
+        isolation: str,
+    ) -> None:
+        self.messages = MessageReader(run, list(topics))
+        self.logs = list(positions)
+        self.positions = dict(positions)
+        self._index = {tp: index for index, tp in enumerate(self.logs)}
+        self._isolation = isolation
+
+    def advance(self, tp: TopicPartition, answer: FetchedPartition) -> list[FoundBatch]:
+        """Move the position over everything in the answer; the batches that hold messages."""
+        found: list[FoundBatch] = []
+        position = self.positions[tp]
+        aborted = _AbortedBatches(answer, self._isolation)
+        for batch in iter_batches(answer.records):
+            if batch.next_offset <= position:
+                continue
+            if not aborted.drops(batch) and not batch.is_control:
+                found.append(FoundBatch(self._index[tp], batch, position))
+            position = batch.next_offset
+        self.positions[tp] = position
+        return found
+
+    def decode(self, found: list[FoundBatch]) -> Delivered:
+        """Take the batches apart, all at once."""
+        try:
+            records = decode_columns([item.batch for item in found])
+        except WireError:
+            if len(found) == 1:
+                return _unreadable(found[0])
+            return _joined([self.decode([item]) for item in found])
+        counts = np.array([item.batch.record_count for item in found], np.int64)
+        first_offsets = np.array([item.first_offset for item in found], np.int64)
+        wanted = records.offset >= np.repeat(first_offsets, counts)
+        delivered = self._delivered(found, counts, records)
+        return delivered if wanted.all() else delivered.only(wanted)
+
+    def _delivered(
+        self, found: list[FoundBatch], counts: Longs, records: RecordColumns
+    ) -> Delivered:
+        logs = np.array([item.log for item in found], np.int32)
+        stamped = np.array([i.batch.timestamp_type == LOG_APPEND_TIME for i in found], np.bool_)
+        timestamp_us = np.where(records.timestamp < 0, -1, records.timestamp * 1000)
+        return Delivered(
+            np.repeat(logs, counts),
+            records.offset,
+            timestamp_us,
+            np.where(np.repeat(stamped, counts), timestamp_us, -1),
+            self.messages.read(records),
+        )
+
+
+class _AbortedBatches:
+    """Tells which batches of one answer belong to aborted transactions."""
+
+    def __init__(self, answer: FetchedPartition, isolation: str) -> None:
+        aborted = answer.aborted if isolation == READ_COMMITTED else ()
+        self._to_come = sorted(aborted, key=lambda item: item.first_offset, reverse=True)
+        self._open: set[int] = set()
+
+    def drops(self, batch: Batch) -> bool:
+        while self._to_come and self._to_come[-1].first_offset <= batch.last_offset:
+            self._open.add(self._to_come.pop().producer_id)
+        if batch.is_control:
+            # A producer has one transaction at a time: any marker of it ends that one.
+            self._open.discard(batch.producer_id)
+        return batch.is_transactional and batch.producer_id in self._open
+
+
+def _unreadable(item: FoundBatch) -> Delivered:
+    """One row for each record that the header promises, though none can be read."""
+    last = min(item.batch.record_count - 1, item.batch.last_offset_delta)
+    offsets = np.arange(item.batch.base_offset, item.batch.base_offset + last + 1, dtype=np.int64)
+    offsets = offsets[offsets >= item.first_offset]
+    count = len(offsets)
+    nothing, none = np.zeros(count, np.int32), np.full(count, -1, np.int64)
+    messages = ReadMessages(
+        np.full(count, Kind.UNREADABLE, np.int8),
+        nothing,
+        nothing,
+        np.full(count, -1, np.int32),
+        none,
+        none,
+        np.zeros(count, np.bool_),
+    )
+    return Delivered(np.full(count, item.log, np.int32), offsets, none, none, messages)
+
+
+def _joined(parts: list[Delivered]) -> Delivered:
+    def join(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    def join_messages(name: str) -> Any:
+        return np.concatenate([getattr(part.messages, name) for part in parts])
+
+    names = ("kind", "producer", "topic", "lane", "sequence", "sent_us", "intact")
+    messages = ReadMessages(*(join_messages(name) for name in names))
+    return Delivered(join("log"), join("offset"), join("timestamp_us"), join("append_us"), messages)
