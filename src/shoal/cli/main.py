@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import rich_click as click
+from click.exceptions import Exit
 
 from shoal import __version__
 from shoal.cli import console
@@ -80,7 +81,7 @@ def execute(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
     try:
         outcome: Any = main(arguments, prog_name="shoal", standalone_mode=False)
-    except click.exceptions.Exit as stop:
+    except Exit as stop:
         return stop.exit_code
     except click.ClickException as problem:
         problem.show()

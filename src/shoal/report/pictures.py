@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from shoal.model.result import Strip
 from shoal.report.scales import Axis
 
-WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 40
+WIDTH, HEIGHT = 720, 276
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 40
 PLOT_X = (float(LEFT), float(WIDTH - RIGHT))
 PLOT_Y = (float(HEIGHT - BOTTOM), float(TOP))
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
@@ -67,17 +68,8 @@ def bar_picture(title: str, bars: Sequence[Bar]) -> str:
     return _picture(title, top * 2 + row * len(bars), "".join(body))
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """One lane from its first to its last sequence, with marks where something happened."""
-
-    name: str
-    length: int
-    marks: Sequence[tuple[int, str]]  # (sequence, shape: cross | circle | triangle)
-
-
 def strip_picture(title: str, strips: Sequence[Strip]) -> str:
-    """A row for each lane; a clean lane is a plain bar."""
+    """A row for each lane from its first to its last sequence; a clean lane is a plain bar."""
     row, top, left = 26, 8, 130
     longest = max((strip.length for strip in strips), default=0) or 1
     room = WIDTH - left - RIGHT
@@ -85,25 +77,33 @@ def strip_picture(title: str, strips: Sequence[Strip]) -> str:
     for index, strip in enumerate(strips):
         middle = top + index * row + row / 2
         body.append(f'<text class="label" x="{left - 10}" y="{middle + 4}" text-anchor="end">')
-        body.append(f"{escape(strip.name)}</text>")
+        body.append(f"{escape(strip.topic)} lane {strip.lane}</text>")
         width = strip.length / longest * room
         body.append(f'<rect class="lane" x="{left}" y="{middle - 7}" ')
         body.append(f'width="{width:.1f}" height="14" rx="2"/>')
-        for sequence, shape in strip.marks:
-            x = left + (sequence + 0.5) / longest * room
-            body.append(_mark(shape, x, middle, sequence))
+        for first, finding, count in strip.marks:
+            x = left + (first + strip.stretch / 2) / longest * room
+            body.append(_mark(x, middle, finding=finding, tip=f"{count} {finding} from {first}"))
     return _picture(title, top * 2 + row * len(strips), "".join(body))
 
 
-def _mark(shape: str, x: float, y: float, sequence: int) -> str:
-    tip = f"<title>sequence {sequence}</title>"
+def _mark(x: float, y: float, *, finding: str, tip: str) -> str:
+    title = f"<title>{escape(tip)}</title>"
+    shape = mark_shape(finding)
     if shape == "cross":
         path = f"M{x - 6:.1f} {y - 6}L{x + 6:.1f} {y + 6}M{x + 6:.1f} {y - 6}L{x - 6:.1f} {y + 6}"
-        return f'<path class="mark bad" d="{path}">{tip}</path>'
+        return f'<path class="mark bad" d="{path}">{title}</path>'
     if shape == "triangle":
         path = f"M{x - 6:.1f} {y + 5}L{x:.1f} {y - 6}L{x + 6:.1f} {y + 5}Z"
-        return f'<path class="mark warn" d="{path}">{tip}</path>'
-    return f'<circle class="mark warn" cx="{x:.1f}" cy="{y}" r="5">{tip}</circle>'
+        return f'<path class="mark warn" d="{path}">{title}</path>'
+    return f'<circle class="mark warn" cx="{x:.1f}" cy="{y}" r="5">{title}</circle>'
+
+
+def mark_shape(finding: str) -> str:
+    """A cross for what is missing, a triangle for disorder, a circle for the rest."""
+    if finding.startswith(("lost", "vanished", "tail")):
+        return "cross"
+    return "triangle" if finding.startswith("reordered") else "circle"
 
 
 def _grid(x: Axis, y: Axis, x_label: str) -> str:
@@ -130,8 +130,8 @@ def _legend(names: Sequence[str]) -> str:
     place = PLOT_X[0] + 10
     for index, name in enumerate(names):
         dash = f' stroke-dasharray="{DASHES[index % 4]}"' if DASHES[index % 4] else ""
-        parts.append(f'<path class="line c{index % 4}"{dash} d="M{place} 22h26"/>')
-        parts.append(f'<text class="tick" x="{place + 32}" y="26">{escape(name)}</text>')
+        parts.append(f'<path class="line c{index % 4}"{dash} d="M{place} 12h26"/>')
+        parts.append(f'<text class="tick" x="{place + 32}" y="16">{escape(name)}</text>')
         place += 50 + 7 * len(name)
     return "".join(parts)
 

@@ -1,0 +1,287 @@
+"""The report of one run: a single HTML page that needs nothing from anywhere else.
+
+Order of the page: verdict sentence, metrics with numerator and denominator, findings with
+their witnesses, pictures with their numbers behind them, environment, how to run it again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import jinja2
+
+from shoal.model.result import PERCENTILES, GroupResult, Result
+from shoal.model.units import format_us
+from shoal.report.pictures import (
+    PLOT_X,
+    PLOT_Y,
+    Bar,
+    Line,
+    bar_picture,
+    line_picture,
+    strip_picture,
+)
+from shoal.report.scales import linear_axis, log_axis, percentile_axis
+
+STAGE_NAMES = {
+    "producer_to_source": "producers to source log",
+    "source_to_target": "source log to target log (the mirror)",
+    "log_to_consumers": "log to consumers",
+}
+LATENCY_NAMES = {
+    "e2e_intended": "end to end, from the intended send",
+    "e2e_actual": "end to end, from the actual send",
+    "producer": "producer, send to acknowledgement",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A metric with what stands above and below the line."""
+
+    name: str
+    value: float | None
+    numerator: str
+    denominator: str
+
+    @property
+    def shown(self) -> str:
+        return "unknowable" if self.value is None else f"{self.value:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture, what it shows in a sentence, and the numbers behind it."""
+
+    title: str
+    caption: str
+    svg: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def render(result: Result, manifest: Mapping[str, Any]) -> str:
+    """The page for a result; `manifest` is the run's `run.json`."""
+    group = result.worst
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("shoal.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    started_us = manifest.get("started_us", 0)
+    return environment.get_template("page.html.j2").render(
+        result=result,
+        group=group,
+        stages=[(STAGE_NAMES.get(n, n), stage) for n, stage in group.stages.items()],
+        ratios=ratios(group),
+        latencies=latency_rows(group),
+        percentiles=[name for name, _, _ in PERCENTILES],
+        findings=[(n, found, witness_text(found.witness)) for n, found in group.findings.items()],
+        pictures=pictures(group),
+        started=f"{datetime.fromtimestamp(started_us / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        environment_rows=environment_rows(manifest),
+        command=" ".join(manifest.get("command", [])),
+    )
+
+
+def ratios(group: GroupResult) -> list[Ratio]:
+    """The ratios of the definitions, each with its two counts."""
+    m = group.metrics
+    copies = m.deliveries - m.re_reads - m.delivered
+    return [
+        Ratio("yield", m.yield_, f"{m.ok:,} acknowledged", f"{m.attempts:,} attempts"),
+        Ratio(
+            "harvest", m.harvest, f"{m.delivered_attempts:,} delivered", f"{m.attempts:,} attempts"
+        ),
+        Ratio(
+            "completeness",
+            m.completeness,
+            f"{m.delivered_ok:,} delivered",
+            f"{m.ok:,} acknowledged",
+        ),
+        Ratio("duplication", m.duplication, f"{copies:,} copies", f"{m.deliveries:,} deliveries"),
+        Ratio(
+            "re-read rate",
+            m.re_read_rate,
+            f"{m.re_reads:,} re-reads",
+            f"{m.deliveries:,} deliveries",
+        ),
+        Ratio("order", m.order, f"F = {m.F:,} (K = {m.K:,})", f"greatest F = {m.F_limit:,}"),
+    ]
+
+
+def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
+    """One row for each latency: count, mean, percentiles, maximum."""
+    rows = []
+    for key, latency in group.metrics.latency_us.items():
+        cells = [latency.percentiles.get(name) for name, _, _ in PERCENTILES]
+        times = [latency.mean, *cells, latency.max]
+        shown = ["-" if time is None else format_us(time) for time in times]
+        rows.append((LATENCY_NAMES.get(key, key), f"{latency.count:,}", *shown))
+    return rows
+
+
+def witness_text(witness: Mapping[str, Any] | None) -> str:
+    """A witness as one line."""
+    if not witness:
+        return ""
+    return ", ".join(
+        f"{key} {_plain(value)}" for key, value in witness.items() if value is not None
+    )
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def pictures(group: GroupResult) -> list[Picture]:
+    """Every picture that there is data for."""
+    drawn = [_fates(group), _lanes(group)]
+    if group.series.sent:
+        drawn.append(_rates(group))
+    if group.histogram:
+        drawn.append(_latency_curve(group))
+    if any(value is not None for value in group.series.latency_us_max):
+        drawn.append(_latency_over_time(group))
+    return drawn
+
+
+def _fates(group: GroupResult) -> Picture:
+    m = group.metrics
+    counts = [
+        ("attempts", m.attempts),
+        ("acknowledged", m.ok),
+        ("delivered", m.delivered),
+        ("lost", m.lost),
+        ("pending", m.pending),
+    ]
+    bars = [Bar(name, count, f"{count:,}") for name, count in counts]
+    return Picture(
+        "What became of every message",
+        "Attempts, and how many of them were acknowledged, delivered, lost or still on the way.",
+        bar_picture("What became of every message", bars),
+        ("", "messages"),
+        [(bar.name, bar.note) for bar in bars],
+    )
+
+
+def _lanes(group: GroupResult) -> Picture:
+    rows = [
+        (
+            f"{strip.topic} lane {strip.lane}",
+            f"{strip.length:,}",
+            finding,
+            f"{first:,}",
+            f"{count:,}",
+        )
+        for strip in group.strips
+        for first, finding, count in strip.marks
+    ]
+    clean = [
+        (f"{strip.topic} lane {strip.lane}", f"{strip.length:,}", "nothing found", "", "")
+        for strip in group.strips
+        if not strip.marks
+    ]
+    return Picture(
+        "Where in each lane",
+        "Each bar is a lane, from its first message to its last. A cross is a loss, a triangle "
+        "disorder, a circle anything else.",
+        strip_picture("Findings by lane and sequence", group.strips),
+        ("lane", "messages", "finding", "from sequence", "count"),
+        sorted(rows + clean),
+    )
+
+
+def _rates(group: GroupResult) -> Picture:
+    series = group.series
+    top = max([*series.sent, *series.received])
+    lines = [
+        Line("sent", list(enumerate(series.sent))),
+        Line("received", list(enumerate(series.received))),
+    ]
+    svg = line_picture(
+        "Messages per second",
+        lines,
+        x=linear_axis(0, max(len(series.sent) - 1, 1), pixels=PLOT_X, label=lambda v: f"{v:g}"),
+        y=linear_axis(0, top * 1.15, pixels=PLOT_Y, label=lambda v: f"{v:,.0f}"),
+        x_label="seconds since the start",
+    )
+    rows = [
+        (str(second), f"{sent:,}", f"{received:,}")
+        for second, (sent, received) in enumerate(zip(series.sent, series.received, strict=True))
+    ]
+    caption = "How many messages left the producers and reached the consumers in each second."
+    return Picture("Messages per second", caption, svg, ("second", "sent", "received"), rows)
+
+
+def _latency_curve(group: GroupResult) -> Picture:
+    total = sum(count for _, _, count in group.histogram)
+    points, below = [], 0
+    for _, upper, count in group.histogram:
+        points.append((below / total, float(upper)))
+        below += count
+        points.append((below / total, float(upper)))
+    svg = line_picture(
+        "Latency by percentile",
+        [Line("end to end, from the intended send", points)],
+        x=percentile_axis(pixels=PLOT_X),
+        y=log_axis(points[0][1], points[-1][1], pixels=PLOT_Y, label=_tick_us),
+        x_label="share of messages that were at least as fast",
+    )
+    latency = group.metrics.latency_us["e2e_intended"]
+    rows = [(name, format_us(value)) for name, value in latency.percentiles.items()]
+    if latency.max is not None:
+        rows.append(("max", format_us(latency.max)))
+    caption = f"{total:,} messages; the further right, the rarer. The table has the exact values."
+    return Picture("Latency by percentile", caption, svg, ("percentile", "latency"), rows)
+
+
+def _latency_over_time(group: GroupResult) -> Picture:
+    series = group.series
+    curves = {
+        "p50": series.latency_us_p50,
+        "p99": series.latency_us_p99,
+        "max": series.latency_us_max,
+    }
+    known = [value for values in curves.values() for value in values if value is not None]
+    lines = [
+        Line(name, [(float(t), float(v)) for t, v in enumerate(values) if v is not None])
+        for name, values in curves.items()
+    ]
+    svg = line_picture(
+        "Latency over time",
+        lines,
+        x=linear_axis(0, max(len(series.sent) - 1, 1), pixels=PLOT_X, label=lambda v: f"{v:g}"),
+        y=log_axis(min(known), max(known), pixels=PLOT_Y, label=_tick_us),
+        x_label="seconds since the start, by intended send",
+    )
+    rows = [
+        (str(second), *("-" if value is None else format_us(value) for value in values))
+        for second, values in enumerate(zip(*curves.values(), strict=True))
+    ]
+    caption = "End-to-end latency of the messages that were meant to leave in each second."
+    return Picture("Latency over time", caption, svg, ("second", *curves), rows)
+
+
+def _tick_us(microseconds: float) -> str:
+    """A power of ten, written short."""
+    for limit, divisor, unit in ((1e3, 1, "µs"), (1e6, 1e3, "ms")):
+        if microseconds < limit:
+            return f"{microseconds / divisor:g} {unit}"
+    return f"{microseconds / 1e6:g} s"
+
+
+def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Whatever the run wrote down about itself, one row each."""
+    rows = []
+    for section in ("versions", "machine", "promises", "clusters", "topics", "workload", "mirror"):
+        value = manifest.get(section)
+        if isinstance(value, dict):
+            rows += [(f"{section}: {key}", _plain(item)) for key, item in value.items()]
+        elif value is not None:
+            rows.append((section, _plain(value)))
+    return rows

@@ -1,0 +1,140 @@
+"""The page: what it says, that it needs nothing from outside, and that a browser draws it."""
+
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from shoal.model.findings import Verdict
+from shoal.model.result import (
+    FindingResult,
+    GroupResult,
+    Latency,
+    Metrics,
+    Result,
+    Series,
+    Stage,
+    Strip,
+)
+from shoal.report.page import render
+
+MANIFEST = {
+    "started_us": 1_794_000_000_000_000,
+    "command": ["shoal", "demo"],
+    "versions": {"shoal": "0.1.0"},
+    "topics": {"demo": {"lanes": 2}},
+}
+
+
+def sample_group(**changes: object) -> GroupResult:
+    latency = Latency(999, 0, 2345.6, 90_000, {"p50": 1800, "p99": 14_000, "p99.99": 88_000})
+    metrics = Metrics(
+        attempts=1000,
+        ok=1000,
+        deliveries=999,
+        delivered=999,
+        delivered_attempts=999,
+        delivered_ok=999,
+        lost=1,
+        lost_ok=1,
+        yield_=1.0,
+        harvest=0.999,
+        completeness=0.999,
+        duplication=0.0,
+        re_read_rate=0.0,
+        order=0.0,
+        F_limit=249_500,
+        latency_us={"e2e_intended": latency},
+        range_us={"sent": 4_990_000},
+    )
+    fields: dict[str, object] = {
+        "verdict": Verdict.VIOLATED,
+        "sentence": "1 of 1,000 acknowledged messages was lost <between> the logs.",
+        "stages": {"source_to_target": Stage(Verdict.VIOLATED, ("lost: not-mirrored",))},
+        "findings": {
+            "lost: not-mirrored": FindingResult(1, 1, {"topic": "demo", "lane": 1, "sequence": 77})
+        },
+        "metrics": metrics,
+        "series": Series(
+            start_s=1_794_000_000,
+            sent=[200] * 5,
+            received=[180, 205, 200, 200, 214],
+            latency_us_p50=[1800, 1700, None, 1750, 1600],
+            latency_us_p99=[14_000, 9_000, None, 9_100, 8_800],
+            latency_us_max=[90_000, 11_000, None, 12_000, 9_000],
+        ),
+        "strips": (Strip("demo", 0, 500, 4), Strip("demo", 1, 500, 4, ((76, "lost", 1),))),
+        "histogram": ((1024, 1055, 300), (1792, 1855, 600), (88_064, 90_111, 99)),
+    }
+    return GroupResult(**(fields | changes))  # type: ignore[arg-type]
+
+
+def page_of(group: GroupResult) -> str:
+    return render(Result("r1", "g", {"g": group}), MANIFEST)
+
+
+def test_the_page_leads_with_the_verdict_and_escapes_what_it_is_given() -> None:
+    page = page_of(sample_group())
+    assert "<b>violated</b>" in page
+    assert "lost &lt;between&gt; the logs" in page
+    assert page.index('class="verdict') < page.index("<h2>Metrics") < page.index("<h2>Findings")
+
+
+def test_every_ratio_names_numerator_and_denominator() -> None:
+    page = page_of(sample_group())
+    assert "999 delivered" in page
+    assert "1,000 attempts" in page
+    assert "lane 1, sequence 77" in page
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    page = page_of(sample_group())
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+
+
+def test_a_run_without_any_message_still_has_a_page() -> None:
+    empty = GroupResult(Verdict.INCONCLUSIVE, "Nothing was acknowledged: this proves nothing.")
+    page = page_of(empty)
+    assert "<b>inconclusive</b>" in page
+    assert "unknowable" in page
+
+
+class _Balance(HTMLParser):
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del tag, attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_tags_are_balanced() -> None:
+    parser = _Balance()
+    parser.feed(page_of(sample_group()))
+    assert parser.open == []
+
+
+@pytest.mark.system("chromium")
+def test_a_browser_draws_the_page_without_complaint(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(page_of(sample_group()), encoding="utf-8")
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
+    more = "--disable-component-update --disable-sync --disable-quic --enable-logging=stderr"
+    command = ["chromium", *flags.split(), *more.split(), "--window-size=1000,3000"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "<b>violated</b>" in shown.stdout
+    assert shown.stdout.count("<svg") == 5
+    assert "CONSOLE" not in shown.stderr
