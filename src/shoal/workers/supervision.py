@@ -230,7 +230,9 @@ class Supervision:
         state.placed.pop(epoch, None)
         if epoch != state.epoch or not state.live:
             return []
-        return self._end(state, "lost", how, now=now)
+        # One that was told to stop before it had its lease has nothing to explain.
+        never_began = state.stopping and state.instance is None
+        return self._end(state, "stopped" if never_began else "lost", how, now=now)
 
     def tick(self, *, now: float, clock_us: int) -> list[Action]:
         actions: list[Action] = []

@@ -1,0 +1,367 @@
+"""The driver's side of a run's workers: `supervision` and a placement on a real clock.
+
+Rules:
+- Everything happens in one thread of its own with an event loop; the public methods may be
+  called from any other thread, and wait for it.
+- The commit log is written here and nowhere else while a run goes on. If it cannot be written,
+  nothing can be proven: all workers are killed and `wait` raises.
+- `stop`, and so leaving the `with` block, returns when no worker runs any more. Should the
+  driver die without it, the workers end by themselves (`shoal.workers.main`).
+"""
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from shoal.model.errors import ShoalError, SystemFailure, UsageError
+from shoal.net.control import ControlServer, clock_us
+from shoal.net.messages import WorkerMessage
+from shoal.workers.placement import Handle, Placement
+from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
+from shoal.workers.supervision import (
+    Action,
+    Append,
+    Close,
+    Interrupt,
+    Kill,
+    Limits,
+    Phase,
+    Send,
+    StartWorker,
+    Supervision,
+)
+from shoal.workload.ledger import CommitLog
+
+_log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.05
+CALL_LIMIT_S: Final = 30.0
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker at one moment."""
+
+    name: str
+    role: Role
+    epoch: int
+    phase: Phase
+    reason: str
+    error: str
+    restarts: int
+    progress: Json
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """All workers at one moment."""
+
+    workers: dict[str, WorkerView]
+    failure: str = ""
+
+    def all_in(self, *phases: Phase, role: Role | None = None) -> bool:
+        """Whether all workers (of a role) are in one of these phases."""
+        wanted = (w for w in self.workers.values() if role in {None, w.role})
+        return all(worker.phase in phases for worker in wanted)
+
+    def failed(self) -> list[WorkerView]:
+        """Workers that ended otherwise than they should."""
+        return [w for w in self.workers.values() if w.reason in {"lost", "failed"}]
+
+
+class Supervisor:
+    """Starts, follows and stops the workers of one run."""
+
+    def __init__(
+        self,
+        run: str,
+        run_dir: Path,
+        placement: Placement,
+        *,
+        groups: Iterable[str] = (),
+        limits: Limits | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        """`host` is the address under which workers reach this driver."""
+        self._run = run
+        self._run_dir = run_dir
+        self._placement = placement
+        self._groups = tuple(groups)
+        self._limits = limits or Limits()
+        self._host = host
+        self._token = secrets.token_urlsafe(32)
+        self._handles: dict[tuple[str, int], Handle] = {}
+        self._changed = threading.Condition()
+        self._state = RunState({})
+        self._failure = ""
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._server: ControlServer
+        self._supervision: Supervision
+        self._commits: CommitLog
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Open the commit log and the control channel."""
+        if self._thread is not None:
+            raise UsageError("the supervisor has been started already")
+        started: Future[None] = Future()
+        # A daemon: if the driver leaves without `stop`, its workers see that and end.
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(started)), name="supervisor", daemon=True
+        )
+        self._thread.start()
+        started.result(CALL_LIMIT_S)
+
+    def launch(self, specs: Iterable[WorkerSpec]) -> None:
+        """Start workers. They wait for their lease, and for `start_at` if their task does."""
+        wanted = list(specs)
+
+        def launch() -> None:
+            for spec in wanted:
+                self._perform(self._supervision.launch(spec, now=time.monotonic()))
+
+        self._call(launch)
+
+    def start_at(self, at_us: int) -> None:
+        """Tell all workers, those to come too, to begin at that time."""
+        self._call(lambda: self._perform(self._supervision.start_at(at_us)))
+
+    def finish(self, names: Iterable[str] | None = None) -> None:
+        """Ask workers (all of them by default) to begin nothing new, and to drain and end."""
+        wanted = self._names(names)
+        self._call(lambda: self._perform(self._supervision.finish(wanted, "the driver says so")))
+
+    def stop_workers(self, names: Iterable[str] | None = None) -> None:
+        """Ask workers (all of them by default) to stop; returns before they have."""
+        wanted = self._names(names)
+        self._call(lambda: self._perform(self._ordered_stop(wanted)))
+
+    def kill(self, name: str) -> None:
+        """End a worker's process at once, as a fault."""
+        self._call(lambda: self._kill(name, self._supervision.workers[name].epoch))
+
+    def commit(self, line: Json) -> None:
+        """Write a line of the driver's own, such as a fault, to the commit log."""
+        self._call(lambda: self._perform([Append(line)]))
+
+    def state(self) -> RunState:
+        with self._changed:
+            return self._state
+
+    def wait(self, condition: Callable[[RunState], bool], timeout_s: float) -> bool:
+        """Wait until the condition holds; False if it does not in time.
+
+        Raises `SystemFailure` if the supervisor itself cannot go on.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                if self._state.failure:
+                    raise SystemFailure(self._state.failure)
+                if condition(self._state):
+                    return True
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self._changed.wait(left_s)
+
+    def stop(self) -> None:
+        """Stop all workers, kill those that do not, and leave nothing running."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._begin_closing)
+        thread.join()
+
+    def _names(self, names: Iterable[str] | None) -> list[str]:
+        return list(self.state().workers) if names is None else list(names)
+
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        """Run it in the supervisor's thread."""
+        if self._thread is None or not self._thread.is_alive() or self._closing:
+            raise UsageError("the supervisor does not run", remedy="call it between start and stop")
+        done: Future[_Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result(CALL_LIMIT_S)
+
+    # In the supervisor's thread.
+
+    async def _main(self, started: "Future[None]") -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+            self._commits = CommitLog(self._run_dir)
+            self._supervision = Supervision(
+                groups=self._groups,
+                limits=self._limits,
+                last_epochs=_last_epochs(self._commits.lines()),
+            )
+            self._server = ControlServer(
+                self._token, on_message=self._on_message, on_closed=self._on_closed
+            )
+            await self._server.start(self._host)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        try:
+            while not self._closing or self._handles:
+                self._tick()
+                await asyncio.sleep(TICK_S)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no worker may be left
+            _log.exception("the supervisor stops")
+            self._fail(f"the supervisor stopped: {error!r}")
+            self._publish()
+        finally:
+            await self._end_all()
+            await self._server.stop()
+            self._commits.close()
+            self._placement.close()
+
+    async def _end_all(self) -> None:
+        """Without effect unless the loop above broke: it leaves only when no worker is left."""
+        while self._handles:
+            for key, handle in list(self._handles.items()):
+                handle.kill()
+                if handle.poll() is not None:
+                    del self._handles[key]
+            await asyncio.sleep(TICK_S)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for (name, epoch), handle in list(self._handles.items()):
+            how = handle.poll()
+            if how is not None:
+                del self._handles[name, epoch]
+                self._perform(self._supervision.exited(name, epoch, how=how, now=now))
+        self._perform(self._supervision.tick(now=now, clock_us=clock_us()))
+
+    def _on_message(self, connection: int, message: WorkerMessage) -> None:
+        self._perform(
+            self._supervision.message(
+                connection, message, now=time.monotonic(), clock_us=clock_us()
+            )
+        )
+
+    def _on_closed(self, connection: int) -> None:
+        self._perform(self._supervision.closed(connection, now=time.monotonic()))
+
+    def _begin_closing(self) -> None:
+        self._closing = True
+        self._perform(self._ordered_stop(list(self._supervision.workers)))
+
+    def _ordered_stop(self, names: list[str]) -> list[Action]:
+        return self._supervision.stop(names, "the driver says so", now=time.monotonic())
+
+    def _perform(self, actions: list[Action]) -> None:
+        try:
+            for action in actions:
+                self._do(action)
+        except OSError as error:
+            self._fail(f"the commit log cannot be written: {error}")
+        self._publish()
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Append(line):
+                self._commits.append(line)
+            case Send(connection, message):
+                self._server.send(connection, message)
+            case Close(connection):
+                self._server.close(connection)
+            case StartWorker(worker, epoch):
+                self._place(worker, epoch)
+            case Interrupt(worker, epoch):
+                if handle := self._handles.get((worker, epoch)):
+                    handle.interrupt()
+            case Kill(worker, epoch):
+                self._kill(worker, epoch)
+
+    def _place(self, worker: str, epoch: int) -> None:
+        spec = self._supervision.workers[worker].spec
+        host, port = self._server.address
+        assignment = Assignment(
+            worker=worker,
+            epoch=epoch,
+            role=spec.role,
+            task=spec.task,
+            run=self._run,
+            run_dir=str(self._run_dir),
+            driver_host=host,
+            driver_port=port,
+            token=self._token,
+        )
+        try:
+            self._handles[worker, epoch] = self._placement.start(assignment)
+        except ShoalError as error:
+            now = time.monotonic()
+            self._perform(self._supervision.exited(worker, epoch, how=str(error), now=now))
+
+    def _kill(self, worker: str, epoch: int) -> None:
+        if handle := self._handles.get((worker, epoch)):
+            handle.kill()
+
+    def _fail(self, failure: str) -> None:
+        self._failure = self._failure or failure
+        for handle in self._handles.values():
+            handle.kill()
+
+    def _publish(self) -> None:
+        views = {}
+        for name, state in self._supervision.workers.items():
+            handle = self._handles.get((name, state.epoch))
+            views[name] = WorkerView(
+                name=name,
+                role=state.spec.role,
+                epoch=state.epoch,
+                phase=state.phase,
+                reason=state.reason,
+                error=state.error,
+                restarts=state.restarts,
+                progress=state.progress,
+                pid=None if handle is None else handle.pid,
+            )
+        published = RunState(views, self._failure)
+        with self._changed:
+            if published != self._state:
+                self._state = published
+                self._changed.notify_all()
+
+
+def _last_epochs(lines: Iterable[Json]) -> dict[str, int]:
+    """The newest epoch of each worker that was ever leased in this run."""
+    epochs: dict[str, int] = {}
+    for line in lines:
+        if line["kind"] == "lease":
+            epochs[line["worker"]] = max(line["epoch"], epochs.get(line["worker"], 0))
+    return epochs

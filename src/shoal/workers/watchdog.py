@@ -1,0 +1,51 @@
+"""The last means against orphans: a thread that ends a worker whose driver is gone.
+
+A worker that loses its driver stops sending after 10 s and ends by itself; that takes an event
+loop that runs. If it does not run, or sealing takes too long, this thread ends the process 13 s
+after the driver's last word. A worker that was merely busy is spared: the thread dials the
+driver before it believes that it is gone.
+"""
+
+import os
+import socket
+import threading
+import time
+from typing import Final
+
+from shoal.net.control import ControlClient
+
+KILL_AFTER_S: Final = 13.0
+CHECK_EVERY_S: Final = 0.5
+DIAL_LIMIT_S: Final = 0.5
+EXIT_CODE: Final = 3
+
+
+class Watchdog:
+    """Watches from `start` to `stop`."""
+
+    def __init__(self, client: ControlClient, address: tuple[str, int]) -> None:
+        self._client = client
+        self._address = address
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(CHECK_EVERY_S):
+            if time.monotonic() - self._client.heard_at < KILL_AFTER_S:
+                continue
+            if self._client.ended_by is not None or not self._driver_answers():
+                os._exit(EXIT_CODE)
+
+    def _driver_answers(self) -> bool:
+        try:
+            with socket.create_connection(self._address, timeout=DIAL_LIMIT_S):
+                return True
+        except OSError:
+            return False
