@@ -336,7 +336,8 @@ def encode(output: Any, timestamps: Any, keys: Any, values: Any, headers: Any) -
         if not _lies_inside(header_data, header_start[row], header_length[row]):
             return BAD_LENGTH, row
         end = header_start[row] + header_length[row]
-        if _skip_headers(header_data, header_start[row], end)[1] != end:
+        _, headers_end = _skip_headers(header_data, header_start[row], end)
+        if headers_end < 0 or headers_end != end:
             return BAD_HEADERS, row
         timestamp_delta = timestamps[row] - timestamps[0]
         size = 1 + _varint_size(timestamp_delta) + _varint_size(row) + header_length[row]

@@ -50,12 +50,6 @@ def append_varint(output: bytearray, value: int) -> None:
     output.append(raw)
 
 
-def varint_size(value: int) -> int:
-    """How many bytes `append_varint` writes."""
-    raw = value << 1 if value >= 0 else ~(value << 1)
-    return max(1, -(-raw.bit_length() // 7))
-
-
 def _read_long(
     data: bytes | bytearray | memoryview, position: int, max_bytes: int, bits: int
 ) -> tuple[int, int]:
