@@ -8,14 +8,13 @@ in `run.json` tell whether it is.
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from shoal.model.errors import LedgerError, UsageError
+from shoal.runtime.processes import ProcessIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +86,19 @@ def remove_run(summary: RunSummary) -> None:
     shutil.rmtree(summary.path)
 
 
-def driver_identity() -> dict[str, Any]:
+def driver_identity() -> dict[str, Any] | None:
     """What `run.json` says of the driver, so that others can tell whether it lives."""
-    return {"pid": os.getpid(), "start": _start_time(os.getpid())}
+    identity = ProcessIdentity.of(os.getpid())
+    return asdict(identity) if identity else None
 
 
 def is_alive(driver: object) -> bool:
     """Whether the driver of that identity still runs; a recycled process id is not it."""
-    if not isinstance(driver, dict) or not isinstance(driver.get("pid"), int):
-        return False
-    return driver.get("start") is not None and _start_time(driver["pid"]) == driver["start"]
+    match driver:
+        case {"pid": int(pid), "start_mark": str(mark)}:
+            return ProcessIdentity(pid, mark).is_alive()
+        case _:
+            return False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -108,11 +110,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise LedgerError(f"{path} does not hold a JSON object")
     return content
-
-
-def _start_time(pid: int) -> float | None:
-    try:
-        started: float = psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-    return started

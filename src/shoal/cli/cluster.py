@@ -1,0 +1,216 @@
+"""`shoal cluster`: a Kafka cluster in this terminal, and its faults from another one.
+
+`up` owns the cluster: it ends with the command, however that ends. `--detach` starts the same
+command in the background and returns once the cluster can be used.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import rich_click as click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from shoal.cli import console
+from shoal.cli.options import output_option, properties_of
+from shoal.model.errors import SystemFailure
+from shoal.systems import registry
+from shoal.systems.clusters import ENGINES, Cluster, make_cluster
+from shoal.systems.ivy import Progress as Step
+from shoal.systems.ivy import Report
+from shoal.systems.registry import Entry
+
+DETACH_TIMEOUT_S: Final = 300.0
+SPEAK_EVERY_S: Final = 5.0
+STATE_STYLES = {"running": "green", "paused": "yellow", "down": "red"}
+
+
+@click.group()
+def cluster() -> None:
+    """A Kafka cluster on this machine: ours, or Apache's.
+
+    \b
+    shoal cluster up                     Kafka Lite, until Ctrl-C
+    shoal cluster up --engine apache     a real Apache Kafka, with no Docker
+    shoal cluster up --detach --name t1  in the background
+    shoal cluster kill 1                 as a fault, from another terminal
+    shoal cluster down t1
+    """
+
+
+@cluster.command("up")
+@click.option("--engine", type=click.Choice(ENGINES), default="lite", show_default=True)
+@click.option("--brokers", type=click.IntRange(1, 99), default=1, show_default=True)
+@click.option("--name", help="A name for status, kill and down.  [default: made up]")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the data here and start from it again.  [default: a temporary folder]",
+)
+@click.option("--version", help="Version of Apache Kafka.  [default: the newest known one]")
+@click.option(
+    "-X",
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Broker property, as in server.properties; may be repeated.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Run in the background.")
+def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> None:
+    """Start a cluster and print its bootstrap line."""
+    if detach:
+        _start_in_background(
+            [argument for argument in sys.argv[1:] if argument not in {"-d", "--detach"}]
+        )
+        return
+    started = time.monotonic()
+    with _progress_bar() as report:
+        system = make_cluster(properties=properties_of(properties), report=report, **wanted)
+        system.start()
+    try:
+        registry.publish(system)
+        _announce(system, time.monotonic() - started)
+        _wait_for_the_end()
+        console.say("stopping")
+    finally:
+        registry.withdraw(system.name)
+        system.stop()
+
+
+def _announce(system: Cluster, seconds: float) -> None:
+    console.say(f"cluster {system.name} ({system.engine}) is ready after {seconds:.1f} s", "green")
+    # Standard output carries this one line only, so that a script can take it as it is.
+    sys.stdout.write(f"bootstrap.servers={system.bootstrap}\n")
+    sys.stdout.flush()
+    console.say(f"  kcat -b {system.bootstrap} -L")
+    console.say(f"  shoal cluster down {system.name}    (or Ctrl-C here)")
+
+
+def _wait_for_the_end() -> None:
+    """Returns on Ctrl-C, SIGTERM or a closed terminal."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _start_in_background(arguments: Sequence[str]) -> None:
+    with tempfile.NamedTemporaryFile("w+", prefix="shoal-up-", suffix=".log") as log:
+        owner = subprocess.Popen(
+            [sys.executable, "-m", "shoal", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + DETACH_TIMEOUT_S
+        while time.monotonic() < deadline:
+            entry = next((e for e in registry.entries() if e.owner.pid == owner.pid), None)
+            if entry is not None:
+                console.say(f"cluster {entry.name} runs in the background")
+                sys.stdout.write(f"bootstrap.servers={entry.bootstrap}\n")
+                return
+            if owner.poll() is not None:
+                break
+            time.sleep(0.02)
+        else:
+            owner.terminate()
+        log.seek(0)
+        raise SystemFailure(f"the cluster did not start: {log.read().strip()}")
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Report]:
+    """A bar for downloads on a terminal; elsewhere a line now and then."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    spoken = 0.0
+    with Progress(*columns, console=console.err, transient=True) as bar:
+        task: TaskID | None = None
+
+        def report(step: Step) -> None:
+            nonlocal spoken, task
+            if not console.err.is_terminal:
+                if time.monotonic() - spoken > SPEAK_EVERY_S:
+                    spoken = time.monotonic()
+                    console.say(f"{step.doing}: {step.step} of {step.steps}")
+                return
+            if task is None:
+                task = bar.add_task(step.doing, total=step.steps)
+            bar.update(task, description=step.doing, completed=step.step, total=step.steps)
+
+        yield report
+
+
+@cluster.command("status")
+@click.argument("name", required=False)
+@output_option
+def status_command(*, name: str | None, output: str) -> None:
+    """Clusters that run on this machine, and their nodes."""
+    found = registry.entries() if name is None else [registry.find(name)]
+    if output == "json":
+        console.print_json([_entry_json(entry) for entry in found])
+        return
+    if not found:
+        console.say("no cluster is running; shoal cluster up starts one")
+    for entry in found:
+        console.out.print(f"[bold]{entry.name}[/] ({entry.engine})  {entry.bootstrap}")
+        table = Table(box=None, show_header=False, padding=(0, 2))
+        for node in entry.nodes:
+            state = entry.node_state(node.id)
+            shown = f"[{STATE_STYLES[state]}]{state}[/]"
+            table.add_row(str(node.id), shown, f"{node.host}:{node.port}", f"pid {node.pid}")
+        console.out.print(table)
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    nodes = [asdict(node) | {"state": entry.node_state(node.id)} for node in entry.nodes]
+    return {
+        "name": entry.name,
+        "engine": entry.engine,
+        "bootstrap": entry.bootstrap,
+        "owner": entry.owner.pid,
+        "nodes": nodes,
+    }
+
+
+def _on_node(action: str, description: str) -> None:
+    @cluster.command(action, help=description)
+    @click.argument("node_id", type=int)
+    @click.option("--name", help="The cluster, if several run.")
+    def command(*, node_id: int, name: str | None) -> None:
+        entry = registry.find(name)
+        getattr(entry, action)(node_id)
+        console.say(f"{action}: node {node_id} of {entry.name}")
+
+
+_on_node("kill", "End a node at once (SIGKILL).")
+_on_node("pause", "Freeze a node (SIGSTOP): it stays connected and answers nothing.")
+_on_node("resume", "Let a frozen node go on (SIGCONT).")
+
+
+@cluster.command("down")
+@click.argument("name", required=False)
+def down_command(*, name: str | None) -> None:
+    """Stop a cluster."""
+    entry = registry.find(name)
+    entry.down()
+    console.say(f"cluster {entry.name} is down")
