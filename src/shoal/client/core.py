@@ -117,6 +117,10 @@ class Core:
                     await self._ask_metadata(sorted(self._cache.wanted))
         return self._cache.current
 
+    def is_current(self, topics: Iterable[str]) -> bool:
+        """Whether `cluster` is young, not distrusted, and has these topics."""
+        return self._cache.covers(topics, asyncio.get_running_loop().time())
+
     def forget(self, topics: Iterable[str]) -> None:
         """Ask no more for the metadata of these topics."""
         self._cache.forget(topics)

@@ -112,6 +112,11 @@ class PartitionLine:
         return self._in_flight
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether the next batch to go is one that failed before, or comes after such a one."""
+        return self._is_recovering
+
+    @property
     def needs_identity(self) -> bool:
         """Whether nothing can be sent before `identify`."""
         return self.mode is not Mode.PLAIN and self._identity is None

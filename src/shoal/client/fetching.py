@@ -1,0 +1,170 @@
+"""Raw fetch: record sets as brokers send them, never unpacked.
+
+Rules of this file:
+- Errors of partitions stay in the answer; an unreachable leader is NETWORK_EXCEPTION (13) in
+  each of its partitions, so that one dead broker does not stop the others.
+- An error that says that our metadata is out of date makes the next look ask again.
+- Topics are named by their id where broker and metadata allow it (Fetch 13 and later): then a
+  topic that was deleted and made again is an error, not another topic's records.
+- Record sets are views into the answer's frame; the frame lives as long as one of them does.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from shoal.client.codes import INVALIDATES_METADATA, Code
+from shoal.client.core import Core
+from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
+from shoal.client.handshake import Link
+from shoal.client.metadata import ClusterMetadata
+from shoal.client.pool import FETCH
+from shoal.client.requests import read_answer
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.fetch import (
+    FETCH_VERSIONS,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchedPartition,
+    FetchPartition,
+    FetchResponse,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+
+Fetched = dict[TopicPartition, FetchedPartition]
+
+_ISOLATION: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+
+
+class FetchLimits(NamedTuple):
+    """How much to wait for and how much to take."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+    isolation: str
+
+
+async def fetch_from(
+    core: Core,
+    node_id: int,
+    positions: Mapping[TopicPartition, int],
+    *,
+    limits: FetchLimits,
+    channel: str = FETCH,
+) -> Fetched:
+    """One fetch from one broker; raises if the broker does not answer at all."""
+    link = await core.pool.link(node_id, channel)
+    wanted = _wanted(core.cluster, positions, limits.partition_max_bytes)
+    version = _version(link, wanted)
+    isolation = isolation_number(limits.isolation)
+    answer = await link.connection.request(
+        lambda correlation_id: (
+            encode_fetch_request(
+                version,
+                correlation_id=correlation_id,
+                client_id=link.client_id,
+                max_wait_ms=limits.max_wait_ms,
+                min_bytes=limits.min_bytes,
+                max_bytes=limits.max_bytes,
+                isolation=isolation,
+                partitions=wanted,
+            ),
+        ),
+        name=f"FETCH v{version}",
+        timeout_s=core.request_timeout_s + limits.max_wait_ms / 1000,
+    )
+    response = read_answer(lambda frame: decode_fetch_response(version, frame), answer)
+    if response.error_code != Code.NONE:
+        raise error_for(response.error_code)
+    fetched = _by_partition(response, wanted)
+    if any(part.error_code in INVALIDATES_METADATA for part in fetched.values()):
+        core.distrust_metadata()
+    return fetched
+
+
+async def fetch(
+    core: Core, positions: Mapping[TopicPartition, int], *, limits: FetchLimits
+) -> Fetched:
+    """One round over all leaders at once."""
+    cluster = await core.metadata({tp.topic for tp in positions})
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    fetched: Fetched = {}
+    for tp, offset in positions.items():
+        leader = cluster.leader(tp)
+        if leader is None:
+            fetched[tp] = _without_records(tp, cluster.problem(tp))
+            core.distrust_metadata()
+        else:
+            by_leader.setdefault(leader, {})[tp] = offset
+    rounds = [_fetch_or_say(core, node, part, limits) for node, part in by_leader.items()]
+    for part in await asyncio.gather(*rounds):
+        fetched.update(part)
+    return fetched
+
+
+def isolation_number(name: str) -> int:
+    """Kafka's number of an isolation level."""
+    if name not in _ISOLATION:
+        raise UsageError(f"isolation must be one of {', '.join(_ISOLATION)}, not {name!r}")
+    return _ISOLATION[name]
+
+
+async def _fetch_or_say(
+    core: Core, node_id: int, positions: Mapping[TopicPartition, int], limits: FetchLimits
+) -> Fetched:
+    try:
+        return await fetch_from(core, node_id, positions, limits=limits)
+    except (ConnectionLost, RequestTimedOut):
+        core.distrust_metadata()
+        return {tp: _without_records(tp, Code.NETWORK_EXCEPTION) for tp in positions}
+
+
+def _wanted(
+    cluster: ClusterMetadata, positions: Mapping[TopicPartition, int], max_bytes: int
+) -> list[FetchPartition]:
+    wanted = []
+    for tp, offset in positions.items():
+        topic = cluster.topics.get(tp.topic)
+        partition = topic.partitions.get(tp.partition) if topic is not None else None
+        wanted.append(
+            FetchPartition(
+                tp.topic,
+                topic.topic_id if topic is not None else None,
+                tp.partition,
+                offset,
+                max_bytes,
+                partition.leader_epoch if partition is not None else -1,
+            )
+        )
+    return wanted
+
+
+def _version(link: Link, wanted: Sequence[FetchPartition]) -> int:
+    newest = FETCH_VERSIONS[-1]
+    if any(part.topic_id is None for part in wanted):
+        newest = FIRST_VERSION_WITH_TOPIC_IDS - 1
+    return link.versions.newest(ApiKey.FETCH, at_least=FETCH_VERSIONS[0], at_most=newest)
+
+
+def _by_partition(response: FetchResponse, wanted: Sequence[FetchPartition]) -> Fetched:
+    names: dict[UUID | None, str] = {part.topic_id: part.topic for part in wanted}
+    fetched: Fetched = {}
+    for part in response.partitions:
+        named = part if part.topic else part._replace(topic=names.get(part.topic_id, ""))
+        fetched[TopicPartition(named.topic, named.partition)] = named
+    for asked in wanted:
+        tp = TopicPartition(asked.topic, asked.partition)
+        if tp not in fetched:
+            fetched[tp] = _without_records(tp, Code.UNKNOWN_SERVER_ERROR)
+    return fetched
+
+
+def _without_records(tp: TopicPartition, code: int) -> FetchedPartition:
+    return FetchedPartition(tp.topic, None, tp.partition, error_code=code)
