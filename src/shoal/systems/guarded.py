@@ -111,7 +111,7 @@ class GuardedProcess:
         if leash is not None and not leash.closed:
             with suppress(BrokenPipeError):  # the guardian has ended already
                 leash.write(b".")
-                leash.close()
+            leash.close()
 
 
 def last_words(log: Path) -> str:

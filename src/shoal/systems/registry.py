@@ -16,13 +16,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.nodes import Node
 from shoal.runtime import paths
 from shoal.runtime.processes import ProcessIdentity
-from shoal.systems.clusters import Cluster
 
 FORMAT: Final = 1
 DOWN_TIMEOUT_S: Final = 60.0
@@ -30,6 +29,21 @@ _NODES_END_WITHIN_S: Final = 5.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 NodeState = Literal["running", "paused", "down"]
+
+
+class Publishable(Protocol):
+    """What of a cluster is written down."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def nodes(self) -> list[Node]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def publish(cluster: Cluster) -> None:
+def publish(cluster: Publishable) -> None:
     """Writes down a running cluster of this process; again after a node was restarted."""
     me = ProcessIdentity.of(os.getpid())
     if me is None:

@@ -1,0 +1,170 @@
+"""Real Apache Kafka under our hands: started, paused, killed, restarted, gone without a trace."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from shoal.model.errors import ConfigError, SystemFailure, UsageError
+from shoal.runtime.processes import ProcessIdentity
+from shoal.systems.apache import ApacheCluster
+from shoal.systems.clusters import make_cluster
+from shoal.systems.probe import ClusterView, ask_metadata
+
+# A killed broker may come back only when its session has expired: 9 s by default.
+SHORT_SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+
+
+def produce(bootstrap: str, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 20_000})
+    failures: list[object] = []
+    producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(20) == 0
+    assert failures == [None]
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    settings = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    try:
+        messages = consumer.consume(count, timeout=20)
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def view_of(cluster: ApacheCluster, node_id: int = 1) -> ClusterView | None:
+    node = next(node for node in cluster.nodes() if node.id == node_id)
+    return ask_metadata(node.host, node.port, timeout_s=0.5)
+
+
+def temporary_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("shoal-*"))
+
+
+def test_the_shared_broker_keeps_messages(apache_cluster: ApacheCluster) -> None:
+    assert view_of(apache_cluster) == ClusterView(frozenset({1}), 1)
+    produce(apache_cluster.bootstrap, "kept", b"a message")
+    assert consume(apache_cluster.bootstrap, "kept", 1) == [b"a message"]
+    assert (apache_cluster.log_dirs()[1] / "kept-0").is_dir()
+
+
+@pytest.mark.apache
+def test_a_broker_is_paused_killed_and_restarted(tmp_path: Path) -> None:
+    before = temporary_folders()
+    with ApacheCluster(directory=tmp_path, properties=SHORT_SESSION) as cluster:
+        (node,) = cluster.nodes()
+        produce(cluster.bootstrap, "lasting", b"first")
+        cluster.pause(1)
+        assert view_of(cluster) is None
+        assert cluster.nodes() == [node]
+        cluster.resume(1)
+        assert view_of(cluster) is not None
+        cluster.kill(1)
+        assert cluster.nodes()[0].pid == 0
+        assert view_of(cluster) is None
+        with pytest.raises(SystemFailure, match="is not running: killed by signal 9"):
+            cluster.resume(1)
+        cluster.restart(1)
+        (again,) = cluster.nodes()
+        assert (again.port, again.pid != node.pid) == (node.port, True)
+        produce(cluster.bootstrap, "lasting", b"second")
+        with pytest.raises(UsageError, match="has no node 2"):
+            cluster.kill(2)
+        cluster.pause(1)  # a paused node can be stopped, too
+    cluster.stop()
+    assert consume_after_moving(tmp_path, node.port) == [b"first", b"second"]
+    assert temporary_folders() == before
+
+
+def consume_after_moving(directory: Path, old_port: int) -> list[bytes | None]:
+    """Starts the cluster of a folder again while someone else sits on its old port."""
+    with (
+        socket.create_server(("127.0.0.1", old_port)),
+        ApacheCluster(directory=directory, properties=SHORT_SESSION) as cluster,
+    ):
+        assert cluster.nodes()[0].port != old_port
+        with pytest.raises(SystemFailure, match="another cluster is running in"):
+            ApacheCluster(directory=directory).start()
+        with pytest.raises(UsageError, match="was started before"):
+            cluster.start()
+        return consume(cluster.bootstrap, "lasting", 2)
+
+
+@pytest.mark.apache
+@pytest.mark.slow
+def test_three_brokers_survive_one() -> None:
+    with make_cluster("apache", brokers=3, properties=SHORT_SESSION) as cluster:
+        assert isinstance(cluster, ApacheCluster)
+        assert [view_of(cluster, n) is not None for n in (1, 2, 3)] == [True] * 3
+        cluster.kill(2)
+        deadline = time.monotonic() + 30
+        while (view := view_of(cluster, 1)) is None or 2 in view.broker_ids:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert view.broker_ids == {1, 3}
+        produce(cluster.bootstrap, "survives", b"still here")
+        assert [node.pid > 0 for node in cluster.nodes()] == [True, False, True]
+
+
+@pytest.mark.apache
+def test_nothing_is_left_of_a_killed_owner() -> None:
+    before = temporary_folders()
+    code = (
+        "import time; from shoal.systems.apache import ApacheCluster as A\n"
+        "cluster = A(); cluster.start()\n"
+        "print(cluster.nodes()[0].pid, flush=True); time.sleep(1000)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        broker = ProcessIdentity.of(int(owner.stdout.readline()))
+        assert broker is not None
+        guardian = psutil.Process(broker.pid).parent()
+        assert guardian is not None
+        os.kill(owner.pid, signal.SIGKILL)
+    assert broker.wait_until_ended(2)
+    guardian.wait(5)
+    assert temporary_folders() == before
+
+
+@pytest.mark.apache
+def test_a_broker_that_refuses_to_start_is_explained() -> None:
+    before = temporary_folders()
+    cluster = ApacheCluster(properties={"num.partitions": "many"})
+    with pytest.raises(SystemFailure, match=r"ended while starting .*num\.partitions"):
+        cluster.start()
+    assert [node.pid for node in cluster.nodes()] == [0]
+    assert temporary_folders() == before
+
+
+def test_properties_of_addresses_are_refused() -> None:
+    with pytest.raises(ConfigError, match="listeners cannot be set") as refusal:
+        make_cluster("apache", properties={"listeners": "PLAINTEXT://:9092"})
+    assert refusal.value.remedy == "leave listeners out"
+
+
+def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"ports": [[20001, 20002]], "cluster_id": "x"}')
+    cluster = ApacheCluster(brokers=3, directory=tmp_path)
+    cluster._directory = tmp_path
+    with pytest.raises(ConfigError, match="holds a cluster of 1 brokers, not 3"):
+        cluster._load_or_plan()
+
+
+@pytest.mark.parametrize(
+    ("engine", "brokers", "complaint"),
+    [("pulsar", 1, "no cluster engine is called 'pulsar'"), ("apache", 0, "of 0 brokers")],
+)
+def test_what_cannot_be_made_is_refused(engine: str, brokers: int, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        make_cluster(engine, brokers=brokers)
