@@ -12,6 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
 from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
 
 Json = dict[str, Any]
 
@@ -88,6 +89,7 @@ class ProducerSpec(JsonSpec):
     acks: int = -1
     idempotent: bool = True
     delivery_timeout_ms: int = 30_000
+    request_timeout_ms: int = 10_000
     max_in_flight: int = 5  # batches to one partition
     max_batch_bytes: int = 512 * 1024
     # How long a message may wait for others that are due soon. It is the floor of the
@@ -105,14 +107,44 @@ class ProducerSpec(JsonSpec):
         if self.idempotent and self.acks != -1:
             raise ConfigError("an idempotent producer needs acks -1 (all)")
 
+    def client_properties(self) -> dict[str, str]:
+        """What the client that is handed to this producer must be configured with."""
+        return {
+            "acks": str(self.acks),
+            "enable.idempotence": str(self.idempotent).lower(),
+            "delivery.timeout.ms": str(self.delivery_timeout_ms),
+            "request.timeout.ms": str(self.request_timeout_ms),
+            "max.in.flight.requests.per.connection": str(self.max_in_flight),
+        }
+
 
 @dataclass(frozen=True)
 class StartingPoint(JsonSpec):
-    """Where to begin in one partition, by the topic's name on the cluster that is read."""
+    """Where to begin in one partition."""
 
-    topic: str
+    topic: str  # its name on the cluster that is read
     partition: int
     offset: int
+    # How the producers call that topic, where a mirror gave it another name.
+    recorded_as: str = ""
+
+    @property
+    def log(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def recorded_name(self) -> str:
+        return self.recorded_as or self.topic
+
+
+@dataclass(frozen=True)
+class FetchSettings(JsonSpec):
+    """How to read."""
+
+    isolation: str = "read_uncommitted"
+    max_wait_ms: int = 250
+    max_bytes: int = 16 * 1024 * 1024
+    partition_max_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -125,10 +157,7 @@ class ConsumerSpec(JsonSpec):
     topics: tuple[str, ...]  # as the producers call them
     partitions: tuple[StartingPoint, ...]
     cluster: str = "target"
-    isolation: str = "read_uncommitted"
-    max_wait_ms: int = 250
-    max_bytes: int = 16 * 1024 * 1024
-    partition_max_bytes: int = 4 * 1024 * 1024
+    fetching: FetchSettings = field(default_factory=FetchSettings)
 
 
 @dataclass(frozen=True)
@@ -139,5 +168,5 @@ class ScanSpec(JsonSpec):
     cluster: str  # "source" or "target"
     topics: tuple[str, ...]  # as the producers call them
     partitions: tuple[StartingPoint, ...]
-    isolation: str = "read_uncommitted"
+    fetching: FetchSettings = field(default_factory=FetchSettings)
     timeout_s: float = 300.0

@@ -1,0 +1,225 @@
+"""A consumer with a fixed assignment: reads raw batches, records every delivery.
+
+Rules:
+- Every record that arrives is one row, repeated ones too, in the order of arrival. Records of
+  other runs are counted; markers go to a table of their own.
+- A lane is called drained only when its marker is here and everything that came before the
+  marker is sealed: a consumer that dies takes no receipt with it that others relied on.
+- Where it stands at the end is recorded after all receipts are.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.client.client import Client
+from shoal.model.topics import TopicPartition
+from shoal.workload.chores import Chore
+from shoal.workload.control import Arrival, Control
+from shoal.workload.envelope import Kind
+from shoal.workload.fetcher import Fetcher
+from shoal.workload.reading import Delivered, FoundBatch, LogReader
+from shoal.workload.recorder import Recorder
+from shoal.workload.rows import Names
+from shoal.workload.specs import ConsumerSpec, JsonSpec
+
+_REPORT_INTERVAL_S = 0.5
+_ASSIGNMENTS_PER_EPOCH = 1000
+
+
+@dataclass(frozen=True)
+class ConsumerSummary(JsonSpec):
+    """What a consumer did."""
+
+    consumer: str
+    group: str
+    received: int
+    unreadable: int
+    markers: int
+    foreign: int
+
+
+async def consume(
+    spec: ConsumerSpec, client: Client, recorder: Recorder, control: Control
+) -> ConsumerSummary:
+    """Read until told to stop."""
+    return await _Consumer(spec, client, recorder, control).run()
+
+
+class _Consumer:
+    def __init__(
+        self, spec: ConsumerSpec, client: Client, recorder: Recorder, control: Control
+    ) -> None:
+        self._spec = spec
+        self._recorder = recorder
+        self._control = control
+        self._names = {start.log: start.recorded_name for start in spec.partitions}
+        positions = {start.log: start.offset for start in spec.partitions}
+        self._logs = LogReader(spec.run, spec.topics, positions, isolation=spec.fetching.isolation)
+        self._partition_of_log = np.array([tp.partition for tp in self._logs.logs], np.int32)
+        # Counts how often the position of each log was set. A later incarnation begins above
+        # whatever this one can reach.
+        self._assignments = dict.fromkeys(positions, recorder.epoch * _ASSIGNMENTS_PER_EPOCH)
+        self._fetcher = Fetcher(
+            client,
+            self._logs,
+            spec.fetching,
+            channel=f"consumer {spec.group} {spec.consumer}",
+            receive=self._receive,
+            moved=self._moved,
+        )
+        self._sealing = Chore()
+        self._arrived: set[Arrival] = set()
+        self._told: set[Arrival] = set()
+        self._counts = np.zeros(len(Kind), np.int64)
+
+    async def run(self) -> ConsumerSummary:
+        for tp in self._logs.positions:
+            self._assign(tp)
+        await self._recorder.seal()
+        reading = asyncio.create_task(self._fetcher.run())
+        try:
+            await self._until_stopped(reading)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await self._sealing.cancel()
+        return await self._end()
+
+    async def _until_stopped(self, reading: "asyncio.Task[None]") -> None:
+        stop = asyncio.create_task(self._control.wait_stop())
+        try:
+            while not self._control.stopping():
+                await asyncio.wait(
+                    (reading, stop),
+                    timeout=_REPORT_INTERVAL_S,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if reading.done():
+                    reading.result()
+                self._control.progress(self._report())
+                self._seal_if_due()
+        finally:
+            stop.cancel()
+
+    def _receive(self, found: list[FoundBatch], received_us: int) -> None:
+        delivered = self._logs.decode(found)
+        kinds = delivered.messages.kind
+        counts = np.bincount(kinds, minlength=len(Kind))
+        self._counts += counts
+        ours = counts[Kind.MESSAGE] + counts[Kind.UNREADABLE]
+        if ours == len(delivered):
+            self._record_receipts(delivered, received_us)
+        elif ours:
+            chosen = (kinds == Kind.MESSAGE) | (kinds == Kind.UNREADABLE)
+            self._record_receipts(delivered.only(chosen), received_us)
+        if counts[Kind.MARKER]:
+            self._record_markers(delivered.only(kinds == Kind.MARKER), received_us)
+        self._seal_if_due()
+
+    def _columns(self, delivered: Delivered) -> dict[str, Any]:
+        """The columns that receipts and markers have in common."""
+        messages, names = delivered.messages, self._logs.messages
+        return {
+            "group": self._spec.group,
+            "consumer": self._spec.consumer,
+            "topic": self._topic_names(delivered),
+            "partition": self._partition_of_log[delivered.log],
+            "offset": delivered.offset,
+            "producer": Names(messages.producer, names.producers),
+            "lane": messages.lane,
+        }
+
+    def _topic_names(self, delivered: Delivered) -> Names:
+        """What the message says; for one that says nothing, the log that it was in."""
+        topic, names = delivered.messages.topic, self._logs.messages.topics
+        if topic.all():
+            return Names(topic, names)
+        logs = [self._names[tp] for tp in self._logs.logs]
+        return Names(np.where(topic, topic, delivered.log + len(names)), [*names, *logs])
+
+    def _record_receipts(self, delivered: Delivered, received_us: int) -> None:
+        assignments = np.array([self._assignments[tp] for tp in self._logs.logs], np.int32)
+        self._recorder.append(
+            "receipts",
+            **self._columns(delivered),
+            assignment=assignments[delivered.log],
+            sequence=delivered.messages.sequence,
+            timestamp_us=delivered.timestamp_us,
+            received_us=received_us,
+            intact=delivered.messages.intact,
+        )
+
+    def _record_markers(self, delivered: Delivered, received_us: int) -> None:
+        messages = delivered.messages
+        sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
+        columns = self._columns(delivered)
+        self._recorder.append("markers", **columns, sent_us=sent_us, received_us=received_us)
+        names = self._logs.messages
+        rows = zip(messages.producer, messages.topic, messages.lane, messages.intact, strict=True)
+        for producer, topic, lane, is_intact in rows:
+            if is_intact:
+                name = names.producers[producer]
+                self._arrived.add(Arrival(name, names.topics[topic], int(lane), self._spec.group))
+
+    def _seal_if_due(self) -> None:
+        self._sealing.check()
+        has_news = bool(self._arrived - self._told)
+        if (self._recorder.seal_is_due() or has_news) and not self._sealing.is_running:
+            self._sealing.start(self._seal())
+
+    async def _seal(self) -> None:
+        news = sorted(self._arrived - self._told)
+        await self._recorder.seal()
+        if news:
+            await self._control.drained(news)
+            self._told |= set(news)
+
+    def _moved(self, tp: TopicPartition) -> None:
+        self._assignments[tp] += 1
+        self._assign(tp)
+
+    def _assign(self, tp: TopicPartition) -> None:
+        self._recorder.append(
+            "assignments",
+            group=self._spec.group,
+            consumer=self._spec.consumer,
+            assignment=self._assignments[tp],
+            topic=self._names[tp],
+            partition=tp.partition,
+            offset=self._logs.positions[tp],
+            assigned_us=time.time_ns() // 1000,
+        )
+
+    def _report(self) -> Mapping[str, Any]:
+        return {"role": "consumer", **self._summary().to_json()}
+
+    def _summary(self) -> ConsumerSummary:
+        counts = self._counts.tolist()
+        return ConsumerSummary(
+            consumer=self._spec.consumer,
+            group=self._spec.group,
+            received=counts[Kind.MESSAGE],
+            unreadable=counts[Kind.UNREADABLE],
+            markers=counts[Kind.MARKER],
+            foreign=counts[Kind.FOREIGN],
+        )
+
+    async def _end(self) -> ConsumerSummary:
+        await self._seal()
+        for tp, position in self._logs.positions.items():
+            self._recorder.append(
+                "positions",
+                reader=self._spec.group,
+                topic=self._names[tp],
+                partition=tp.partition,
+                offset=position,
+            )
+        await self._recorder.foreign(self._spec.cluster, int(self._counts[Kind.FOREIGN]))
+        await self._recorder.seal()
+        self._control.progress(self._report())
+        return self._summary()

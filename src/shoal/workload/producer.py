@@ -1,0 +1,387 @@
+"""A producer of columns: an open loop that sends whole batches and records every attempt.
+
+Rules:
+- Sequences are reserved durably before they are sent; so whatever happens to this process,
+  no message is unexplained.
+- Everything that is due leaves at once: one batch for each partition, made by compiled
+  loops. There is no Python for each message.
+- A batch has one outcome, which is the outcome of each of its messages: what the session
+  says of it, counting all tries.
+- After the last answer come markers, to every lane each second, until all lanes are drained
+  or the time for it is over; then the manifest. Neither is a message.
+- When told to stop: nothing more is sent, answers are awaited for a while, what has none
+  is unknown, the manifest says what was attempted.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.client.client import Client
+from shoal.client.producer import IdempotentSession, PlainSession, Session
+from shoal.client.results import ProduceResult
+from shoal.model.errors import UsageError
+from shoal.model.findings import Outcome
+from shoal.model.ledger import OUTCOMES
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
+from shoal.wire.columns import encode_columns
+from shoal.wire.compression import Codec
+from shoal.workload.chores import Chore
+from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
+from shoal.workload.envelope import MOST_MESSAGES, Envelope, Kind
+from shoal.workload.envelope_columns import MessageWriter, WrittenMessages
+from shoal.workload.outbox import Share, TopicOutbox
+from shoal.workload.recorder import Recorder
+from shoal.workload.schedule import SteadySchedule
+from shoal.workload.specs import JsonSpec, ProducedTopic, ProducerSpec
+
+_log = logging.getLogger(__name__)
+
+_REPORT_INTERVAL_S = 0.5
+_WARNING_INTERVAL_S = 5.0
+_BEHIND_US = 1_000_000  # so far behind the schedule is worth a warning
+_LONGEST_NAP_S = 0.1
+_MARKER_INTERVAL_S = 1.0
+_DRAIN_LOOK_S = 0.02
+_LAST_ANSWERS_S = 10.0  # for answers still owed when told to stop
+_OUTCOME_NUMBERS = {Outcome(name): number for number, name in enumerate(OUTCOMES)}
+
+
+@dataclass(frozen=True)
+class ProducerSummary(JsonSpec):
+    """What a producer did, in messages."""
+
+    producer: str
+    attempts: int
+    ok: int
+    failed: int
+    unknown: int
+    unanswered: int
+    behind: int  # due by now and not sent
+    undrained_lanes: int
+    state: str
+
+
+async def produce(
+    spec: ProducerSpec, client: Client, recorder: Recorder, control: Control
+) -> ProducerSummary:
+    """Send all messages of the spec, drain, and record what became of each.
+
+    The client must be configured with `spec.client_properties()`.
+    """
+    if client.config.acks != spec.acks:
+        raise UsageError(f"the client has acks={client.config.acks}, the producer {spec.acks}")
+    session = IdempotentSession(client) if spec.idempotent else PlainSession(client)
+    try:
+        await session.start()
+        return await _Producer(spec, session, recorder, control).run()
+    finally:
+        await session.close()
+
+
+class _Topic:
+    """One topic on its way: plan, writer, names."""
+
+    def __init__(self, spec: ProducerSpec, topic: ProducedTopic, start_us: int) -> None:
+        self.name = topic.name
+        self.writer = MessageWriter(
+            Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
+            topic.lanes,
+        )
+        schedule = SteadySchedule.at_rate(start_us, spec.rate_per_s)
+        end = spec.messages if spec.messages is not None else MOST_MESSAGES
+        if spec.duration_s is not None:
+            end = min(end, schedule.due(start_us + int(spec.duration_s * 1e6) - 1))
+        self.outbox = TopicOutbox(
+            lanes=topic.lanes,
+            partitions=topic.partitions,
+            schedule=schedule,
+            end_number=end,
+            first_number=spec.first_numbers.get(topic.name, 0),
+        )
+
+    def undrained(self, drained: frozenset[StreamLane]) -> list[int]:
+        lanes = range(self.outbox.lanes)
+        return [lane for lane in lanes if StreamLane(self.name, lane) not in drained]
+
+
+class _Producer:
+    def __init__(
+        self, spec: ProducerSpec, session: Session, recorder: Recorder, control: Control
+    ) -> None:
+        self._spec = spec
+        self._session = session
+        self._recorder = recorder
+        self._control = control
+        self._codec = Codec[spec.codec.upper()]
+        start_us = spec.start_us or time.time_ns() // 1000
+        self._topics = [_Topic(spec, topic, start_us) for topic in spec.topics]
+        self._most = max(spec.max_batch_bytes // spec.size_bytes, 1)
+        # Where messages come more seldom than the linger lasts, waiting gains nothing.
+        self._linger_us = spec.linger_us if spec.rate_per_s * spec.linger_us >= 2e6 else 0
+        self._unanswered: dict[asyncio.Future[ProduceResult], tuple[_Topic, Share, int]] = {}
+        self._counts = dict.fromkeys(Outcome, 0)
+        self._attempts = 0
+        self._state = "sending"
+        self._reserving = Chore()
+        self._sealing = Chore()
+        self._wake = asyncio.Event()
+        self._is_held_up = False  # messages are due, but every partition waits for answers
+        self._reported_s = self._warned_s = 0.0
+
+    async def run(self) -> ProducerSummary:
+        try:
+            await self._send_all()
+            await self._await_answers()
+            await self._drain()
+            await self._end()
+        finally:
+            await self._reserving.cancel()
+            await self._sealing.cancel()
+        return self._summary()
+
+    # ------------------------------------------------------------ messages
+
+    async def _send_all(self) -> None:
+        """Send until everything is sent, or until there is to be nothing new."""
+        while not self._control.finishing():
+            self._keep_house()
+            now_us = time.time_ns() // 1000
+            for topic in self._topics:
+                shares = topic.outbox.take(
+                    now_us, most=self._most, most_unanswered=self._spec.max_in_flight
+                )
+                if shares:
+                    await self._send(topic, shares)
+            if all(topic.outbox.is_done for topic in self._topics):
+                return
+            await self._nap()
+
+    async def _send(self, topic: _Topic, shares: list[Share]) -> None:
+        sent_ns = time.time_ns()
+        written = topic.writer.write(
+            np.concatenate([share.numbers for share in shares]),
+            np.concatenate([share.lanes for share in shares]),
+            np.concatenate([share.sequences for share in shares]),
+            sent_ns=sent_ns,
+        )
+        first = 0
+        for share in shares:
+            rows = written.rows(first, first + len(share))
+            first += len(share)
+            answer = await self._hand_over(topic, share.partition, rows, sent_ns)
+            self._unanswered[answer] = (topic, share, sent_ns // 1000)
+            self._attempts += len(share)
+            answer.add_done_callback(self._answered)
+
+    async def _hand_over(
+        self, topic: _Topic, partition: int, messages: WrittenMessages, sent_ns: int
+    ) -> "asyncio.Future[ProduceResult]":
+        """One batch to the session."""
+        batch = encode_columns(
+            values=messages.values,
+            keys=messages.keys,
+            headers=messages.headers,
+            timestamps=np.full(len(messages.values.start), sent_ns // 1_000_000, np.int64),
+            codec=self._codec,
+        )
+        box = topic.outbox.partitions[partition]
+        box.unanswered += 1
+        log = TopicPartition(topic.name, partition)
+        answer = await self._session.send(log, Batch(memoryview(batch)))
+
+        def count(_answer: "asyncio.Future[ProduceResult]") -> None:
+            box.unanswered -= 1
+            if self._is_held_up:
+                self._wake.set()
+
+        answer.add_done_callback(count)
+        return answer
+
+    def _answered(self, answer: "asyncio.Future[ProduceResult]") -> None:
+        topic, share, sent_us = self._unanswered.pop(answer)
+        if not answer.cancelled():
+            self._record(topic, share, sent_us, answer.result())
+
+    def _record(self, topic: _Topic, share: Share, sent_us: int, result: ProduceResult) -> None:
+        is_ok = result.outcome is Outcome.OK
+        offset: Any = -1
+        if is_ok and result.base_offset >= 0:
+            offset = result.base_offset + np.arange(len(share), dtype=np.int64)
+        self._recorder.append(
+            "attempts",
+            producer=self._spec.producer,
+            topic=topic.name,
+            lane=share.lanes,
+            sequence=share.sequences,
+            outcome=_OUTCOME_NUMBERS[result.outcome],
+            error=result.error_code,
+            offset=offset,
+            intended_us=topic.outbox.schedule.intended_us(share.numbers),
+            sent_us=sent_us,
+            acked_us=time.time_ns() // 1000 if is_ok else -1,
+        )
+        self._counts[result.outcome] += len(share)
+
+    # ------------------------------------------------------------ time
+
+    async def _nap(self) -> None:
+        """Sleep until there is something to send, or an answer that makes room for it."""
+        self._wake.clear()
+        now_us = time.time_ns() // 1000
+        due_us = min(
+            topic.outbox.next_due_us() for topic in self._topics if not topic.outbox.is_done
+        )
+        nap_s = min(max(due_us + self._linger_us - now_us, 0) / 1e6, _LONGEST_NAP_S)
+        self._is_held_up = nap_s == 0 and not self._can_send(now_us)
+        if nap_s == 0 and not self._is_held_up:
+            await asyncio.sleep(0)
+            return
+        alarm = asyncio.get_running_loop().call_later(nap_s or _LONGEST_NAP_S, self._wake.set)
+        await self._wake.wait()
+        alarm.cancel()
+
+    def _can_send(self, now_us: int) -> bool:
+        """Whether anything that is due could be sent at once."""
+        for topic in self._topics:
+            limit = min(topic.outbox.due(now_us), topic.outbox.reserved_rows * topic.outbox.lanes)
+            for box in topic.outbox.partitions:
+                if box.unanswered < self._spec.max_in_flight and box.waiting_below(limit):
+                    return True
+        return False
+
+    def _keep_house(self) -> None:
+        """Reserve, seal, report and warn, as far as it is time; never waits."""
+        self._reserving.check()
+        self._sealing.check()
+        now_us = time.time_ns() // 1000
+        if not self._reserving.is_running:
+            wanted = [(topic, topic.outbox.rows_to_reserve(now_us)) for topic in self._topics]
+            due = [(topic, rows) for topic, rows in wanted if rows is not None]
+            if due:
+                self._reserving.start(self._reserve(due))
+        if self._recorder.seal_is_due() and not self._sealing.is_running:
+            self._sealing.start(self._recorder.seal())
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= _REPORT_INTERVAL_S:
+            self._reported_s = now_s
+            self._control.progress({"role": "producer", **self._summary().to_json()})
+            self._warn_if_behind(now_us, now_s)
+
+    async def _reserve(self, wanted: list[tuple[_Topic, int]]) -> None:
+        for topic, rows in wanted:
+            await self._recorder.reserve(
+                self._spec.producer, topic.name, lanes=range(topic.outbox.lanes), until=rows
+            )
+            topic.outbox.reserved_rows = rows
+        self._wake.set()
+
+    def _warn_if_behind(self, now_us: int, now_s: float) -> None:
+        late = [
+            topic
+            for topic in self._topics
+            if not topic.outbox.is_done and topic.outbox.next_due_us() + _BEHIND_US < now_us
+        ]
+        if late and self._state == "sending" and now_s - self._warned_s >= _WARNING_INTERVAL_S:
+            self._warned_s = now_s
+            for topic in late:
+                _log.warning(
+                    "producer %s cannot keep up: %d messages to %s are late, the first by %.1f s",
+                    self._spec.producer,
+                    topic.outbox.behind(now_us),
+                    topic.name,
+                    (now_us - topic.outbox.next_due_us()) / 1e6,
+                )
+
+    # ------------------------------------------------------------ the end
+
+    async def _await_answers(self) -> None:
+        """Wait for all outcomes; when told to stop, only a while: the rest is unknown."""
+        self._state = "awaiting answers"
+        patience_s = _LAST_ANSWERS_S
+        while self._unanswered and patience_s > 0:
+            self._keep_house_at_the_end()
+            await asyncio.wait(list(self._unanswered), timeout=_LONGEST_NAP_S)
+            if self._control.stopping():
+                patience_s -= _LONGEST_NAP_S
+        if self._unanswered:
+            # Decides: what never left has failed, the rest is unknown.
+            await self._session.close()
+            await asyncio.sleep(0)
+        await self._sealing.finish()
+        await self._recorder.seal()
+
+    def _keep_house_at_the_end(self) -> None:
+        self._sealing.check()
+        if self._recorder.seal_is_due() and not self._sealing.is_running:
+            self._sealing.start(self._recorder.seal())
+        now_s = time.monotonic()
+        if now_s - self._reported_s >= _REPORT_INTERVAL_S:
+            self._reported_s = now_s
+            self._control.progress({"role": "producer", **self._summary().to_json()})
+
+    async def _drain(self) -> None:
+        """Send markers until they have arrived everywhere."""
+        self._state = "draining"
+        deadline_s = time.monotonic() + self._spec.drain_timeout_s
+        next_marker_s = 0.0
+        while time.monotonic() < deadline_s and self._undrained_lanes():
+            if time.monotonic() >= next_marker_s:
+                next_marker_s = time.monotonic() + _MARKER_INTERVAL_S
+                await self._send_markers()
+            self._keep_house_at_the_end()
+            if await sleep_unless_stopped(self._control, _DRAIN_LOOK_S):
+                return
+
+    async def _send_markers(self) -> None:
+        drained = self._control.lanes_drained(self._spec.producer)
+        sent_ns = time.time_ns()
+        for topic in self._topics:
+            counts = topic.outbox.lane_counts()
+            open_lanes = np.array(topic.undrained(drained), np.int64)
+            for box in topic.outbox.partitions:
+                lanes = np.intersect1d(open_lanes, box.lanes)
+                if not len(lanes) or box.unanswered >= self._spec.max_in_flight:
+                    continue
+                numbers = np.full(len(lanes), counts.sum(), np.int64)
+                markers = topic.writer.write(
+                    numbers, lanes, counts[lanes], sent_ns=sent_ns, kind=Kind.MARKER
+                )
+                await self._hand_over(topic, box.partition, markers, sent_ns)
+
+    def _undrained_lanes(self) -> int:
+        drained = self._control.lanes_drained(self._spec.producer)
+        return sum(len(topic.undrained(drained)) for topic in self._topics)
+
+    async def _end(self) -> None:
+        self._state = "ended"
+        for topic in self._topics:
+            self._recorder.append(
+                "manifests",
+                producer=self._spec.producer,
+                topic=topic.name,
+                lane=np.arange(topic.outbox.lanes, dtype=np.int32),
+                count=topic.outbox.lane_counts(),
+            )
+        await self._sealing.finish()
+        await self._recorder.seal()
+        self._control.progress({"role": "producer", **self._summary().to_json()})
+
+    def _summary(self) -> ProducerSummary:
+        now_us = time.time_ns() // 1000
+        return ProducerSummary(
+            producer=self._spec.producer,
+            attempts=self._attempts,
+            ok=self._counts[Outcome.OK],
+            failed=self._counts[Outcome.FAILED],
+            unknown=self._counts[Outcome.UNKNOWN],
+            unanswered=sum(len(share) for _, share, _ in self._unanswered.values()),
+            behind=sum(topic.outbox.behind(now_us) for topic in self._topics),
+            undrained_lanes=self._undrained_lanes(),
+            state=self._state,
+        )
