@@ -57,6 +57,8 @@ lock: setup ## renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
 	  --group build --output-file requirements/build.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
+	  pyproject.toml --output-file requirements/base.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header \
 	  pyproject.toml --extra spark --extra confluent --group dev --output-file requirements/all.txt
 
 .PHONY: clean

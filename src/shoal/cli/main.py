@@ -15,7 +15,13 @@ from click.exceptions import Exit
 
 from shoal import __version__
 from shoal.cli import console
-from shoal.model.errors import ConfigError, ShoalError, UnreachableError, UsageError
+from shoal.model.errors import (
+    ConfigError,
+    ShoalError,
+    SystemFailure,
+    UnreachableError,
+    UsageError,
+)
 from shoal.model.exit_codes import ExitCode
 
 COMMANDS = {
@@ -89,6 +95,15 @@ def execute(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         console.say("interrupted")
         return ExitCode.INTERRUPTED
+    except ModuleNotFoundError as error:
+        if (error.name or "shoal").partition(".")[0] == "shoal":
+            raise  # a mistake of ours, not a missing extra
+        missing = SystemFailure(
+            f"this command needs {error.name}, which is not installed",
+            remedy="pip install 'shoal[spark]'",
+        )
+        console.show_error(missing)
+        return exit_code_of(missing)
     except ShoalError as error:
         console.err.quiet = False
         console.show_error(error)

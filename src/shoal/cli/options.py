@@ -46,3 +46,46 @@ def properties_of(assignments: tuple[str, ...]) -> dict[str, str]:
             )
         properties[key.strip()] = value.strip()
     return properties
+
+
+def cluster_options(side: str) -> Callable[[Command], Command]:
+    """`--SIDE-bootstrap-server`, `--SIDE-command-config` and `--SIDE-command-property`."""
+
+    def add(command: Command) -> Command:
+        options = (
+            click.option(
+                f"--{side}-bootstrap-server",
+                metavar="HOST:PORT,…",
+                help=f"Brokers of the {side} cluster.",
+            ),
+            click.option(
+                f"--{side}-command-config",
+                type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                help=f"A .properties file for the client of the {side} cluster.",
+            ),
+            click.option(
+                f"--{side}-command-property",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help=f"One property for the client of the {side} cluster; may be repeated.",
+            ),
+        )
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def cluster_properties(side: str, values: dict[str, Any]) -> dict[str, str]:
+    """The client properties of one side: flags over properties over the file."""
+    import javaproperties
+
+    properties: dict[str, str] = {}
+    if file := values[f"{side}_command_config"]:
+        with file.open("rb") as opened:
+            properties |= javaproperties.load(opened)
+    properties |= properties_of(values[f"{side}_command_property"])
+    if server := values[f"{side}_bootstrap_server"]:
+        properties["bootstrap.servers"] = server
+    return properties

@@ -1,0 +1,111 @@
+"""`shoal demo`: messages through a source, a mirror and a target, and a verdict on each of them.
+
+Runs twice: once as it should be, and once with a mirror that loses one message, to show what
+a violated verdict looks like. The exit code is 0 if both verdicts are what they must be.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import rich_click as click
+from rich.progress import BarColumn, Progress, TextColumn
+
+from shoal.cli import console
+from shoal.cli.options import runs_dir_option
+from shoal.model.exit_codes import ExitCode
+from shoal.model.findings import Verdict
+
+if TYPE_CHECKING:
+    from shoal.experiment.plan import Addresses, Experiment
+    from shoal.experiment.run import Progress as Step
+    from shoal.experiment.run import Watch
+    from shoal.model.result import Result
+    from shoal.pipeline.session import SessionFuture
+
+SPEAK_EVERY_S: Final = 2.0
+
+
+@click.command()
+@runs_dir_option
+def demo(*, runs_dir: Path) -> ExitCode:
+    """See it work: produce, mirror, consume, judge; then once more with one message lost."""
+    from shoal.experiment import demo as experiments
+    from shoal.pipeline.session import SessionFuture
+
+    started = time.monotonic()
+    with SessionFuture() as session, two_clusters() as addresses:
+        console.say("\n1. a mirror that copies everything", "bold")
+        clean = _one_pass(experiments.clean(), addresses, runs_dir=runs_dir, session=session)
+        console.say("\n2. the same, with a mirror that loses one message", "bold")
+        lossy = _one_pass(experiments.with_a_loss(), addresses, runs_dir=runs_dir, session=session)
+    as_it_must_be = (clean.verdict, lossy.verdict) == (Verdict.PROVEN, Verdict.VIOLATED)
+    console.say(f"\ndone in {time.monotonic() - started:.0f} s; shoal runs list shows both runs")
+    return ExitCode.PROVEN if as_it_must_be else ExitCode.UNEXPECTED
+
+
+@contextmanager
+def two_clusters() -> "Iterator[Addresses]":
+    """A source and a target, one broker each, gone afterwards."""
+    from shoal.experiment.plan import Addresses
+    from shoal.systems.clusters import make_cluster
+
+    started = time.monotonic()
+    with make_cluster("lite") as source, make_cluster("lite") as target:
+        console.say(
+            f"source {source.bootstrap} and target {target.bootstrap} are up after "
+            f"{time.monotonic() - started:.1f} s (Kafka Lite, one broker each)"
+        )
+        yield Addresses(source.bootstrap, target.bootstrap)
+
+
+def _one_pass(
+    experiment: "Experiment", addresses: "Addresses", *, runs_dir: Path, session: "SessionFuture"
+) -> "Result":
+    from shoal.cli.verdict import show_verdict
+    from shoal.experiment.run import run_experiment
+
+    run_dir = new_run_dir(runs_dir, experiment.topic)
+    console.say(
+        f"{experiment.messages:,} messages of {experiment.size_bytes} B over "
+        f"{experiment.partitions} partitions at {experiment.rate_per_s:,.0f}/s"
+    )
+    with watching() as watch:
+        result = run_experiment(
+            experiment, addresses=addresses, run_dir=run_dir, session=session, watch=watch
+        )
+    show_verdict(result, run_dir)
+    return result
+
+
+def new_run_dir(runs_dir: Path, name: str) -> Path:
+    """A folder that no run has yet: the time, and a number if that is taken."""
+    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
+    candidates = (runs_dir / (f"{stem}-{n}" if n else stem) for n in range(1000))
+    return next(path for path in candidates if not path.exists())
+
+
+@contextmanager
+def watching() -> "Iterator[Watch]":
+    """A progress bar on a terminal; elsewhere a line now and then."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+    spoken = 0.0
+    said = ""
+    with Progress(*columns, console=console.err, transient=True) as bar:
+        task = bar.add_task("", total=None, counts="")
+
+        def watch(step: "Step") -> None:
+            nonlocal spoken, said
+            counts = f"{step.sent:,} sent, {step.received:,} received" if step.total else ""
+            bar.update(task, description=step.doing, counts=counts)
+            bar.update(task, total=step.total or None, completed=step.received)
+            if console.err.is_terminal:
+                return
+            if step.doing != said or time.monotonic() - spoken > SPEAK_EVERY_S:
+                said, spoken = step.doing, time.monotonic()
+                console.say(f"  {step.doing} {counts}".rstrip())
+
+        yield watch

@@ -1,0 +1,35 @@
+"""The demo: one run as it should be, and one in which the mirror loses a message.
+
+The loss is planted the way a user would change batches: by a handler of the mirror.
+"""
+
+from shoal.experiment.plan import Experiment
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
+from shoal.wire.records import decode_records, encode_batch
+
+PARTITIONS = 4
+MESSAGES = 20_000
+RATE_PER_S = 4_000.0
+LOSSY_MESSAGES = 8_000
+UNLUCKY_PARTITION = 2
+UNLUCKY_OFFSET = 1_000
+
+
+def clean() -> Experiment:
+    return Experiment("demo", MESSAGES, RATE_PER_S, PARTITIONS)
+
+
+def with_a_loss() -> Experiment:
+    handler = f"{__name__}:{lose_one_message.__name__}"
+    return Experiment("demo-with-a-loss", LOSSY_MESSAGES, RATE_PER_S, PARTITIONS, handler=handler)
+
+
+def lose_one_message(partition: TopicPartition, batch: Batch) -> Batch | bytearray | None:
+    """A mirror's handler that passes everything on but one message."""
+    holds_it = batch.base_offset <= UNLUCKY_OFFSET <= batch.last_offset
+    if partition.partition != UNLUCKY_PARTITION or not holds_it:
+        return batch
+    kept = [record for record in decode_records(batch) if record.offset != UNLUCKY_OFFSET]
+    dense = [record._replace(offset=place) for place, record in enumerate(kept)]
+    return encode_batch(dense, codec=batch.codec) if dense else None

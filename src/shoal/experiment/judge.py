@@ -1,0 +1,22 @@
+"""From ledgers to `result.json` and `report.html`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.experiment.runs import read_json
+from shoal.model.result import Result
+from shoal.pipeline.audit_job import audit_run
+from shoal.pipeline.session import SessionFuture
+from shoal.report.page import render
+
+
+def judge(run_dirs: Sequence[Path], *, session: SessionFuture) -> Result:
+    """Audits the ledgers in these folders as one run; the first folder gets the results."""
+    home = run_dirs[0]
+    result = audit_run(run_dirs, session.result())
+    text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
+    (home / "result.json").write_text(text + "\n", encoding="utf-8")
+    page = render(result, read_json(home / "run.json"))
+    (home / "report.html").write_text(page, encoding="utf-8")
+    return result

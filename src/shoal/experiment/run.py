@@ -1,0 +1,187 @@
+"""One experiment, from clusters that run to a verdict: workers, drain, scans, audit, report.
+
+Rules:
+- Whatever happens, `run.json` tells it: a run is `running`, then `finished` or `interrupted`.
+- Ctrl-C once: producers send nothing new, what is on the way is drained, and the run is judged
+  as far as it went. Ctrl-C again: it ends at once; the ledgers stay and can be judged later.
+- A worker that dies is not restarted and not hidden: what it left unknown is judged as unknown.
+"""
+
+import asyncio
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from shoal import __version__
+from shoal.client.admin import NewTopic
+from shoal.client.client import Client
+from shoal.experiment import plan
+from shoal.experiment.judge import judge
+from shoal.experiment.mirror_process import MirrorProcess
+from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.runs import driver_identity
+from shoal.mirror.positions import read_positions
+from shoal.model.errors import SystemFailure
+from shoal.model.result import Result
+from shoal.pipeline.session import SessionFuture
+from shoal.workers.processes import ProcessPlacement
+from shoal.workers.supervision import Phase
+from shoal.workers.supervisor import RunState, Supervisor
+from shoal.workload.ledger import LedgerWriter, create_run, open_run, update_run
+
+START_TIMEOUT_S: Final = 60.0
+SCAN_TIMEOUT_S: Final = 600.0
+STOP_TIMEOUT_S: Final = 30.0
+WATCH_EVERY_S: Final = 0.2
+# Given to the workers to be ready, so that all begin at one agreed time.
+LEAD_TIME_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a watcher is told, several times a second."""
+
+    doing: str
+    sent: int = 0
+    acked: int = 0
+    received: int = 0
+    total: int = 0
+
+
+Watch = Callable[[Progress], None]
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    addresses: Addresses,
+    run_dir: Path,
+    session: SessionFuture,
+    watch: Watch,
+) -> Result:
+    """Runs it and judges it; everything is in `run_dir` afterwards."""
+    run = run_dir.name
+    described = plan.description(run, experiment, addresses) | surroundings()
+    create_run(run_dir, described | {"state": "running"})
+    state = "interrupted"
+    try:
+        asyncio.run(_create_topics(experiment, addresses))
+        with (
+            MirrorProcess(experiment, addresses, run_dir) as mirror,
+            Supervisor(run, run_dir, ProcessPlacement(), groups=[plan.GROUP]) as workers,
+        ):
+            interrupted = _workload(experiment, workers, mirror, run=run, watch=watch)
+            mirror.stop()
+            _record_positions(workers, run_dir, mirror)
+            watch(Progress("reading both logs"))
+            workers.launch(plan.scan_workers(run, experiment, addresses))
+            workers.wait(_ended("scan-source", "scan-target"), SCAN_TIMEOUT_S)
+        state = "interrupted" if interrupted else "finished"
+    finally:
+        update_run(run_dir, dict(open_run(run_dir).plan) | {"state": state})
+    watch(Progress("judging on Spark"))
+    return judge([run_dir], session=session)
+
+
+def surroundings() -> dict[str, Any]:
+    """Everything about this moment and machine that a reader of the report may ask for."""
+    return {
+        "started_us": time.time_ns() // 1000,
+        "driver": driver_identity(),
+        "command": ["shoal", *sys.argv[1:]],
+        "versions": {"shoal": __version__, "python": platform.python_version()},
+        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+    }
+
+
+async def _create_topics(experiment: Experiment, addresses: Addresses) -> None:
+    # Test data must not expire under the judge's eyes.
+    kept_for_good = {"retention.ms": "-1", "retention.bytes": "-1"}
+    topic = NewTopic(experiment.topic, experiment.partitions, 1, kept_for_good)
+    for cluster in ("source", "target"):
+        async with Client(addresses.client_of(cluster)) as client:
+            await client.admin.create_topics([topic])
+
+
+def _workload(
+    experiment: Experiment, workers: Supervisor, mirror: MirrorProcess, *, run: str, watch: Watch
+) -> bool:
+    """Sends, copies, receives and drains everything; True if the user cut it short."""
+    addresses = mirror.addresses
+    names = ("producer-1", "consumer-1")
+    watch(Progress("starting the workers"))
+    workers.launch(plan.workload_workers(run, experiment, addresses))
+    _require(workers.wait(_begun(*names), START_TIMEOUT_S), workers, "the workers did not start")
+    workers.start_at(time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6))
+    interrupted = False
+    limit_s = experiment.messages / experiment.rate_per_s * 3 + experiment.drain_timeout_s + 60
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        try:
+            # A dead producer has sent its last, and a dead consumer will not see the markers.
+            if workers.wait(_any_ended(*names), WATCH_EVERY_S):
+                break
+            mirror.check()
+            watch(_progress(workers.state(), experiment.messages))
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            workers.finish(["producer-1"])
+    workers.stop_workers(names)
+    workers.wait(_ended(*names), STOP_TIMEOUT_S)
+    watch(_progress(workers.state(), experiment.messages))
+    return interrupted
+
+
+def _progress(state: RunState, total: int) -> Progress:
+    producer = state.workers["producer-1"].progress
+    consumer = state.workers["consumer-1"].progress
+    return Progress(
+        "sending and receiving",
+        sent=int(producer.get("sent", 0)),
+        acked=int(producer.get("acked", 0)),
+        received=int(consumer.get("received", 0)),
+        total=total,
+    )
+
+
+def _begun(*names: str) -> Callable[[RunState], bool]:
+    done = {Phase.RUNNING, Phase.ENDED}
+    return lambda state: all(state.workers[name].phase in done for name in names)
+
+
+def _ended(*names: str) -> Callable[[RunState], bool]:
+    return lambda state: all(state.workers[name].phase is Phase.ENDED for name in names)
+
+
+def _any_ended(*names: str) -> Callable[[RunState], bool]:
+    return lambda state: any(state.workers[name].phase is Phase.ENDED for name in names)
+
+
+def _require(condition: bool, workers: Supervisor, problem: str) -> None:
+    failed = workers.state().failed()
+    if failed:
+        worker = failed[0]
+        raise SystemFailure(f"worker {worker.name} {worker.reason}: {worker.error}")
+    if not condition:
+        raise SystemFailure(f"{problem} within {START_TIMEOUT_S:.0f} s")
+
+
+def _record_positions(workers: Supervisor, run_dir: Path, mirror: MirrorProcess) -> None:
+    positions = read_positions(mirror.positions_file)
+    writer = LedgerWriter(
+        run_dir,
+        worker="driver",
+        epoch=1,
+        table="positions",
+        commit=lambda line: workers.commit({"worker": "driver", "epoch": 1, **line}),
+    )
+    for (topic, partition), offset in positions.items():
+        writer.append(reader="mirror", topic=topic, partition=partition, offset=offset)
+    asyncio.run(writer.seal())

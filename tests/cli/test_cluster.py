@@ -1,0 +1,139 @@
+"""`shoal cluster` as a user types it: up, status, faults, down; and without any extras."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+READY = re.compile(r"^bootstrap\.servers=(127\.0\.0\.1:\d+)$")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, so that nobody else's clusters show."""
+    return os.environ | {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def shoal(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cluster_up(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "shoal", "cluster", "up", "--name", "one"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout
+        line = owner.stdout.readline().strip()
+        found = READY.match(line)
+        assert found, line
+        yield owner, found[1]
+        owner.send_signal(signal.SIGINT)
+        owner.communicate(timeout=20)
+
+
+def states(environment: dict[str, str]) -> list[str]:
+    answer = shoal(environment, "cluster", "status", "--output", "json")
+    return [node["state"] for entry in json.loads(answer.stdout) for node in entry["nodes"]]
+
+
+def test_a_cluster_can_be_seen_and_harmed_from_another_terminal(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    _, bootstrap = cluster_up
+    assert bootstrap in shoal(environment, "cluster", "status").stdout
+    assert states(environment) == ["running"]
+    assert shoal(environment, "cluster", "pause", "1").returncode == 0
+    assert states(environment) == ["paused"]
+    assert shoal(environment, "cluster", "resume", "1").returncode == 0
+    assert states(environment) == ["running"]
+    assert shoal(environment, "cluster", "kill", "7").returncode == 2
+    assert shoal(environment, "cluster", "kill", "1").returncode == 0
+    assert states(environment) == ["down"]
+
+
+@pytest.mark.system("kcat")
+def test_kcat_talks_to_it(cluster_up: tuple[subprocess.Popen[str], str]) -> None:
+    _, bootstrap = cluster_up
+    send = ["kcat", "-b", bootstrap, "-P", "-t", "greetings", "-K:", "-z", "zstd"]
+    subprocess.run(send, input="a:hello\nb:world\n", text=True, timeout=30, check=True)
+    read = ["kcat", "-b", bootstrap, "-C", "-t", "greetings", "-K:", "-e", "-q"]
+    answer = subprocess.run(read, capture_output=True, text=True, timeout=30, check=True)
+    assert sorted(answer.stdout.split()) == ["a:hello", "b:world"]
+
+
+def test_down_ends_it_and_leaves_no_trace(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    owner, _ = cluster_up
+    assert shoal(environment, "cluster", "down", "one").returncode == 0
+    assert owner.wait(10) == 0
+    assert states(environment) == []
+
+
+def test_a_detached_cluster_outlives_the_command(environment: dict[str, str]) -> None:
+    started = shoal(environment, "cluster", "up", "--detach", "--name", "away")
+    try:
+        assert READY.match(started.stdout.strip()), started.stderr
+        assert states(environment) == ["running"]
+    finally:
+        ended = shoal(environment, "cluster", "down", "away")
+    assert ended.returncode == 0
+    assert states(environment) == []
+
+
+def test_a_name_can_be_used_once_at_a_time(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    del cluster_up
+    again = shoal(environment, "cluster", "up", "--name", "one")
+    assert again.returncode == 2
+    assert "runs already" in again.stderr
+
+
+def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[str, str]) -> None:
+    """The built wheel, installed with nothing but its own dependencies, starts a cluster."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=True)
+    install = [bare / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps"]
+    lock = ["--require-hashes", "-r", ROOT / "requirements" / "base.txt"]
+    # What was downloaded for set-up is in pip's cache, which a home of its own would hide.
+    subprocess.run([*install, *lock], check=True, capture_output=True, timeout=120)
+    subprocess.run([*install, *tmp_path.glob("*.whl")], check=True, capture_output=True, timeout=60)
+    command = [str(bare / "bin" / "shoal"), "cluster", "up"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout
+        line = owner.stdout.readline().strip()
+        owner.send_signal(signal.SIGINT)
+        _, said = owner.communicate(timeout=20)
+    assert READY.match(line), said
+    demo = subprocess.run(
+        [str(bare / "bin" / "shoal"), "demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert demo.returncode == 1
+    assert "shoal[spark]" in demo.stderr

@@ -1,0 +1,77 @@
+"""Runs in a folder: listing, showing, removing, and folders that are not runs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.main import execute
+from shoal.experiment.runs import driver_identity
+from shoal.model.exit_codes import ExitCode
+
+
+def make_run(runs_dir: Path, name: str, *, started_us: int = 1_000_000, **manifest: object) -> Path:
+    folder = runs_dir / name
+    folder.mkdir(parents=True)
+    content = {"format": 1, "run": name, "state": "finished", "started_us": started_us}
+    (folder / "run.json").write_text(json.dumps(content | manifest))
+    return folder
+
+
+def listed(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    assert execute(["runs", "list", "--runs-dir", str(runs_dir), "--output", "json"]) == 0
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, "older", started_us=1_000_000)
+    newer = make_run(tmp_path, "newer", started_us=2_000_000)
+    (newer / "result.json").write_text(json.dumps({"verdict": "proven", "sentence": "All there."}))
+    (tmp_path / "not-a-run").mkdir()
+    found = listed(tmp_path, capsys)
+    assert [run["run"] for run in found] == ["newer", "older"]
+    assert [run["verdict"] for run in found] == ["proven", None]
+
+
+def test_show_takes_the_newest_or_the_beginning_of_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "2026-a", started_us=1)
+    make_run(tmp_path, "2027-b", started_us=2)
+    assert execute(["runs", "show", "--runs-dir", str(tmp_path)]) == 0
+    assert "2027-b" in capsys.readouterr().out
+    assert execute(["runs", "show", "2026", "--runs-dir", str(tmp_path)]) == 0
+    assert "2026-a" in capsys.readouterr().out
+    assert execute(["runs", "show", "202", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+
+
+def test_a_run_whose_driver_died_is_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, "dead", state="running", driver={"pid": os.getpid(), "start_mark": "other"})
+    assert listed(tmp_path, capsys)[0]["state"] == "interrupted"
+
+
+def test_a_run_that_goes_on_is_not_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(tmp_path, "live", state="running", driver=driver_identity())
+    assert execute(["runs", "rm", "live", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+    assert "still running" in capsys.readouterr().err
+    assert folder.exists()
+
+
+def test_removing_one_run_leaves_the_others(tmp_path: Path) -> None:
+    gone, kept = make_run(tmp_path, "gone"), make_run(tmp_path, "kept")
+    assert execute(["runs", "rm", "gone", "--runs-dir", str(tmp_path)]) == 0
+    assert not gone.exists()
+    assert kept.exists()
+
+
+def test_a_broken_description_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(tmp_path, "broken")
+    (folder / "run.json").write_text("{")
+    assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == ExitCode.UNEXPECTED
+    assert "run.json" in capsys.readouterr().err
