@@ -15,6 +15,7 @@ from pathlib import Path
 from shoal.model.errors import UsageError
 from shoal.workers.control import WorkerControl
 from shoal.workers.main import run_worker
+from shoal.workers.roles import RoleWork
 from shoal.workers.specs import Assignment
 
 
@@ -74,4 +75,4 @@ def _row(producer: str, sequence: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    asyncio.run(run_worker(Assignment.from_json(sys.stdin.read()), _work))
+    asyncio.run(run_worker(Assignment.from_json(sys.stdin.read()), RoleWork(_work)))

@@ -15,6 +15,7 @@ Rules:
 - What cannot go on parks the partition with an error that says why; others go on.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -34,12 +35,15 @@ from shoal.mirror.rewrite import (
 )
 from shoal.mirror.sieve import Kept, Sieve
 from shoal.model.errors import ShoalError, SystemFailure, WireError
+from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.errors import CorruptBatch
 
 # What a broker remembers of a producer: older repetitions it cannot tell from new batches.
 IN_FLIGHT_LIMIT: Final = 5
+_log = logging.getLogger(__name__)
+
 _OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 
 
@@ -264,6 +268,7 @@ class PartitionMirror:
         """Stop this partition for good."""
         if self.parked is None:
             self.parked = SystemFailure(f"{self.partition}: {message}", remedy=remedy)
+            _log.error("%s is parked, others go on: %s", self.partition, message)
             self.forget_unsent()
 
     def forget_unsent(self) -> None:
@@ -290,7 +295,7 @@ class PartitionMirror:
             return
         if code == Code.CORRUPT_MESSAGE and self._is_poison(outgoing):
             return
-        if code != Code.CORRUPT_MESSAGE and not facts_of(code).retriable:
+        if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = result.error(self.partition)
             self.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
             return

@@ -2,8 +2,8 @@
 
 Rules:
 - The assignment comes on standard input, as one JSON object.
-- Nothing is done without a lease. What the work needs is imported after the driver was dialled,
-  so that a slow import does not look like a dead worker.
+- Nothing is done without a lease. What takes long to load is loaded before the worker asks for
+  it, so that one that has its lease is ready.
 - A worker ends by its own means when it is done, when it is told to, on SIGTERM, and when it
   has not heard of its driver for 10 s; 13 s after the driver's last word `Watchdog` ends it.
 - Errors are told to the driver as one sentence; the log has the rest.
@@ -14,48 +14,44 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from shoal.model.errors import ShoalError
 from shoal.net.control import DriverGoneError
 from shoal.workers.control import WorkerControl
+from shoal.workers.roles import RoleWork, Work, work_of
 from shoal.workers.specs import Assignment
 from shoal.workers.watchdog import Watchdog
-
-# What a worker does between its lease and its end.
-Work = Callable[[Assignment, WorkerControl], Awaitable[None]]
 
 ASSIGNMENT_LIMIT_BYTES: Final = 16 << 20
 
 _log = logging.getLogger(__name__)
 
 
-async def run_worker(assignment: Assignment, work: Work | None = None) -> None:
+async def run_worker(assignment: Assignment, role_work: RoleWork | None = None) -> None:
     """One try at an assignment. Returns when it has ended, however that was."""
     control = WorkerControl(assignment)
     watchdog = Watchdog(control.client, (assignment.driver_host, assignment.driver_port))
-    control.client.start()
     watchdog.start()
     try:
         with _stopped_by_signals(control):
+            work = role_work or work_of(assignment.role)
+            work.prepare()
+            control.client.start()
             if await control.wait_lease():
                 _log.info(
                     "worker %s has its lease of epoch %d", assignment.worker, assignment.epoch
                 )
-                await _work(assignment, control, work)
+                await _work(assignment, control, work.work)
             _log.info("worker %s ends: %s", assignment.worker, control.stop_reason or "done")
     finally:
         watchdog.stop()
         await control.client.close()
 
 
-async def _work(assignment: Assignment, control: WorkerControl, work: Work | None) -> None:
+async def _work(assignment: Assignment, control: WorkerControl, work: Work) -> None:
     try:
-        if work is None:
-            from shoal.workers.roles import work_for
-
-            work = work_for(assignment.role)
         await work(assignment, control)
     except DriverGoneError as error:
         control.stop(str(error))

@@ -1,0 +1,63 @@
+"""How far the mirror came, in a file that the audit reads.
+
+The file is one JSON object: `format`, `reader` ("mirror"), `final` (whether the mirror ended in
+order), `at_us`, `counts`, and `positions`: a row for each partition with `topic`, `partition`
+and `offset`, the source offset below which everything is at the target or was dropped on
+purpose. A file that is not final is true as well: the mirror came at least that far.
+
+It is replaced in one step, so a reader never sees half of it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.mirror.core import Counts
+from shoal.model.errors import LedgerError
+from shoal.model.topics import TopicPartition
+
+FORMAT: Final = 1
+READER: Final = "mirror"
+FILE_LIMIT_BYTES: Final = 64 << 20
+
+
+def write_positions(
+    path: Path, positions: Mapping[TopicPartition, int], counts: Counts, *, final: bool
+) -> None:
+    body = {
+        "format": FORMAT,
+        "reader": READER,
+        "final": final,
+        "at_us": time.time_ns() // 1000,
+        "counts": asdict(counts),
+        "positions": [
+            {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+            for tp, offset in sorted(positions.items())
+        ],
+    }
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(body, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def read_positions(path: Path) -> dict[TopicPartition, int]:
+    """The positions of a file that `write_positions` made."""
+    try:
+        if path.stat().st_size > FILE_LIMIT_BYTES:
+            raise LedgerError(f"{path} is too large for a file of positions")
+        body: dict[str, Any] = json.loads(path.read_bytes())
+        if body["format"] != FORMAT:
+            raise LedgerError(f"{path} is of format {body['format']!r}, not {FORMAT}")
+        return {
+            TopicPartition(str(row["topic"]), int(row["partition"])): int(row["offset"])
+            for row in body["positions"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LedgerError(f"{path} is no file of positions: {error}") from error

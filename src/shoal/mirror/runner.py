@@ -1,0 +1,374 @@
+"""The mirror on real clusters: an asyncio shell around `shoal.mirror.core`.
+
+Rules:
+- Everything that happens (an answer, a timer, an order to stop) ends in `_pump`, which begins
+  whatever may begin: one fetch at a time from each source leader, for all of its partitions
+  that have room; up to five requests to each target leader, each with the next batch of every
+  partition that may send one.
+- Fetching and producing overlap; memory is bounded by what is fetched and unacknowledged.
+- Record sets are views into the fetched frame, edited there and sent from there.
+- A parked partition stays parked; the mirror ends by itself only when all are.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from shoal.client.backoff import Backoff
+from shoal.client.client import Client
+from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
+from shoal.client.errors import ClientError, error_for
+from shoal.client.fetching import Fetched
+from shoal.mirror.config import MirrorLimits
+from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
+from shoal.mirror.producers import last_sequence_of
+from shoal.model.errors import ShoalError, WireError
+from shoal.model.topics import TopicPartition
+from shoal.wire.fetch import FetchedPartition
+
+# With partitions left out for want of room, a fetch must not keep them waiting for the others.
+_SHORT_WAIT_MS: Final = 10
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """How far a mirror is."""
+
+    counts: Counts
+    positions: Mapping[TopicPartition, int]
+    lag: int  # source offsets that may be read and are not done; -1 while that is not known
+    parked: tuple[ShoalError, ...]
+
+
+@dataclass(slots=True)
+class _Side:
+    """What the runner keeps about one of the two clusters."""
+
+    client: Client
+    topics: frozenset[str]
+    backoff: Backoff
+    busy: dict[int, int] = field(default_factory=dict)  # requests under way, by node
+    not_before: dict[int, float] = field(default_factory=dict)  # by node
+    refreshing: bool = False
+
+    def free(self, node_id: int, *, limit: int, now: float) -> bool:
+        return self.busy.get(node_id, 0) < limit and self.not_before.get(node_id, 0.0) <= now
+
+
+class MirrorRunner:
+    """Copies partitions until it is stopped. Make it and run it in one event loop."""
+
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        partitions: Iterable[PartitionMirror],
+        *,
+        limits: MirrorLimits,
+    ) -> None:
+        self._partitions = {mirror.partition: mirror for mirror in partitions}
+        topics = frozenset(tp.topic for tp in self._partitions)
+        self._source = _Side(source, topics, Backoff(100, 2000))
+        self._target = _Side(target, topics, Backoff(100, 2000))
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._topic_ids = {name: _topic_id(source, name) for name in topics}
+        self._in_turn = deque(self._partitions.values())
+        self._fetching: set[TopicPartition] = set()
+        self._fetch_after: dict[TopicPartition, float] = {}
+        self._inquiring: set[TopicPartition] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._ended = asyncio.Event()
+        self._stopping = False
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Copy until `stop`, or until every partition is parked."""
+        try:
+            self._pump()
+            await self._ended.wait()
+        finally:
+            for timer in (self._wake, self._deadline):
+                if timer is not None:
+                    timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Fetch no more, wait for what is in flight, and end."""
+        if self._stopping:
+            return
+        self._stopping = True
+        for mirror in self._partitions.values():
+            mirror.forget_unsent()
+        self._deadline = self._loop.call_later(self._limits.stop_s, self._ended.set)
+        self._pump()
+
+    def status(self) -> MirrorStatus:
+        counts = Counts()
+        for mirror in self._partitions.values():
+            counts += mirror.counts
+        return MirrorStatus(
+            counts=counts,
+            positions={tp: mirror.done for tp, mirror in self._partitions.items()},
+            lag=_total(mirror.lag for mirror in self._partitions.values()),
+            parked=tuple(m.parked for m in self._partitions.values() if m.parked is not None),
+        )
+
+    # What may begin.
+
+    def _pump(self) -> None:
+        if self._ended.is_set():
+            return
+        if self._is_over():
+            self._ended.set()
+            return
+        now = self._loop.time()
+        if not self._stopping:
+            self._start_fetches(now)
+        self._start_produces(now)
+        self._start_inquiries()
+        self._wake_later(now)
+
+    def _is_over(self) -> bool:
+        if self._stopping:
+            return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
+        return all(mirror.parked is not None for mirror in self._partitions.values())
+
+    def _start_fetches(self, now: float) -> None:
+        queued_bytes = sum(mirror.queued_bytes for mirror in self._partitions.values())
+        if queued_bytes >= self._limits.queue_bytes:
+            return
+        # In turn: only the first partition of a fetch is sure to get a batch that is larger
+        # than the limits.
+        self._in_turn.rotate(-1)
+        leaders = self._leaders(self._source, self._in_turn)
+        for node_id, mirrors in leaders.items():
+            if not self._source.free(node_id, limit=1, now=now):
+                continue
+            wanted = {m.partition: m.position for m in mirrors if self._wants_data(m, now)}
+            if not wanted:
+                continue
+            all_wanted = len(wanted) == len(mirrors)
+            wait_ms = self._limits.fetch_wait_ms if all_wanted else _SHORT_WAIT_MS
+            self._source.busy[node_id] = 1
+            self._fetching.update(wanted)
+            self._begin(self._fetch(node_id, wanted, wait_ms))
+
+    def _wants_data(self, mirror: PartitionMirror, now: float) -> bool:
+        return (
+            mirror.partition not in self._fetching
+            and mirror.queued_bytes < self._limits.partition_bytes
+            and self._fetch_after.get(mirror.partition, 0.0) <= now
+        )
+
+    def _start_produces(self, now: float) -> None:
+        leaders = self._leaders(self._target, self._partitions.values())
+        for node_id, mirrors in leaders.items():
+            while self._target.free(node_id, limit=IN_FLIGHT_LIMIT, now=now):
+                batches = self._next_batches(mirrors, now)
+                if not batches:
+                    break
+                self._target.busy[node_id] = self._target.busy.get(node_id, 0) + 1
+                self._begin(self._produce(node_id, batches))
+
+    def _next_batches(
+        self, mirrors: Iterable[PartitionMirror], now: float
+    ) -> dict[TopicPartition, Outgoing]:
+        """One batch of each partition that has one to send, as far as a request has room."""
+        batches: dict[TopicPartition, Outgoing] = {}
+        size = 0
+        for mirror in mirrors:
+            outgoing = mirror.sendable(now)
+            if outgoing is None:
+                continue
+            size += outgoing.batch.size
+            if batches and size > self._limits.request_bytes:
+                break
+            mirror.sent(outgoing)
+            batches[mirror.partition] = outgoing
+        return batches
+
+    def _start_inquiries(self) -> None:
+        for tp, mirror in self._partitions.items():
+            if mirror.inquiring and tp not in self._inquiring:
+                self._inquiring.add(tp)
+                self._begin(self._inquire(mirror))
+
+    def _leaders(
+        self, side: _Side, mirrors: Iterable[PartitionMirror]
+    ) -> dict[int, list[PartitionMirror]]:
+        """Partitions by leader; asks anew if one has none."""
+        cluster = side.client.cluster
+        leaders: dict[int, list[PartitionMirror]] = {}
+        for mirror in mirrors:
+            if mirror.parked is not None:
+                continue
+            leader = cluster.leader(mirror.partition)
+            if leader is None:
+                self._refresh(side)
+            else:
+                leaders.setdefault(leader, []).append(mirror)
+        return leaders
+
+    def _wake_later(self, now: float) -> None:
+        """Pump again when the next back-off is over."""
+        times = [m.not_before for m in self._partitions.values() if m.queued_bytes]
+        times += self._fetch_after.values()
+        times += self._source.not_before.values()
+        times += self._target.not_before.values()
+        next_at = min((at for at in times if at > now), default=None)
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if next_at is not None:
+            self._wake = self._loop.call_at(next_at, self._pump)
+
+    # What is under way.
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        if error := task.exception():
+            self._failure = self._failure or error
+            self._ended.set()
+        else:
+            self._pump()
+
+    async def _fetch(
+        self, node_id: int, positions: dict[TopicPartition, int], wait_ms: int
+    ) -> None:
+        side = self._source
+        try:
+            fetched = await side.client.fetch_from(
+                node_id,
+                positions,
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=self._limits.fetch_bytes,
+                partition_max_bytes=self._limits.partition_bytes,
+                isolation="read_committed",
+            )
+        except (ClientError, WireError) as error:
+            if isinstance(error, ClientError) and not error.retriable:
+                raise
+            _log.warning("source broker %d does not answer: %s", node_id, error)
+            side.not_before[node_id] = self._loop.time() + side.backoff.failed()
+            self._refresh(side)
+            return
+        finally:
+            side.busy[node_id] = 0
+            self._fetching.difference_update(positions)
+        side.backoff.succeeded()
+        if not self._stopping:
+            self._take(fetched)
+
+    def _take(self, fetched: Fetched) -> None:
+        for tp, part in fetched.items():
+            mirror = self._partitions.get(tp)
+            if mirror is None or mirror.parked is not None:
+                continue
+            if part.error_code != Code.NONE:
+                self._fetch_failed(mirror, part)
+            elif self._is_same_topic(mirror):
+                mirror.fetched(
+                    part.records, aborted=part.aborted, last_stable_offset=part.last_stable_offset
+                )
+
+    def _is_same_topic(self, mirror: PartitionMirror) -> bool:
+        topic = mirror.partition.topic
+        if _topic_id(self._source.client, topic) == self._topic_ids[topic]:
+            return True
+        mirror.park("the source topic was deleted and made again", "mirror into a new topic")
+        return False
+
+    def _fetch_failed(self, mirror: PartitionMirror, part: FetchedPartition) -> None:
+        code, tp = part.error_code, mirror.partition
+        error = error_for(code, topic=tp.topic, partition=tp.partition, offset=mirror.position)
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            mirror.park(
+                f"the source no longer has offset {mirror.position}: {error}",
+                "records were deleted before they were copied; keep them longer at the source",
+            )
+        elif facts_of(code).retriable or code == Code.UNKNOWN_SERVER_ERROR:
+            self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
+            if code in INVALIDATES_METADATA:
+                self._refresh(self._source)
+        else:
+            mirror.park(f"the source cannot be read: {error}", None)
+
+    async def _produce(self, node_id: int, batches: dict[TopicPartition, Outgoing]) -> None:
+        side = self._target
+        try:
+            results = await side.client.produce_to(
+                node_id, {tp: out.batch.view for tp, out in batches.items()}, acks=-1
+            )
+        finally:
+            side.busy[node_id] -= 1
+        now = self._loop.time()
+        for tp, outgoing in batches.items():
+            result = results[tp]
+            if result.is_ok:
+                side.backoff.succeeded()
+            elif result.error_code in INVALIDATES_METADATA:
+                self._refresh(side)
+            self._partitions[tp].answered(outgoing, result, now=now)
+
+    async def _inquire(self, mirror: PartitionMirror) -> None:
+        try:
+            last_sequence = await last_sequence_of(
+                self._target.client, mirror.partition, mirror.identity
+            )
+            mirror.told_last_sequence(last_sequence, now=self._loop.time())
+        except ClientError as error:
+            if not error.retriable:
+                mirror.park(f"the target does not tell what it has of this mirror: {error}", None)
+            else:
+                _log.warning("%s: asking the target failed: %s", mirror.partition, error)
+                await asyncio.sleep(mirror.backoff.failed())
+        finally:
+            self._inquiring.discard(mirror.partition)
+
+    def _refresh(self, side: _Side) -> None:
+        if not side.refreshing:
+            side.refreshing = True
+            self._begin(self._look_again(side))
+
+    async def _look_again(self, side: _Side) -> None:
+        try:
+            await side.client.metadata(side.topics, refresh=True)
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            _log.warning("metadata cannot be had: %s", error)
+        self._loop.call_soon(self._pump)
+        # Not again at once, whatever the answer says.
+        await asyncio.sleep(side.backoff.failed())
+        side.refreshing = False
+
+
+def _topic_id(client: Client, topic: str) -> UUID | None:
+    known = client.cluster.topics.get(topic)
+    return None if known is None else known.topic_id
+
+
+def _total(lags: Iterable[int]) -> int:
+    known = list(lags)
+    return -1 if min(known) < 0 else sum(known)

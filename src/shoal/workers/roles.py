@@ -1,0 +1,142 @@
+"""What workers of each role do: the bridge from an assignment to `workload` and `mirror`.
+
+Rules:
+- A task of a producer, consumer or scan is `{"client": properties, "spec": …}` with the spec's
+  own JSON; a mirror's is its configuration's JSON.
+- What takes long to load is loaded before the worker says hello (`prepare`), so that a worker
+  that has its lease is ready, and all can begin at one agreed time.
+- A producer that is started again goes on above whatever was reserved before it.
+- When the driver is gone, what is not sealed yet is sealed all the same, though nobody commits
+  it: it does not count, but it can be looked at.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.model.errors import ConfigError
+from shoal.net.control import DriverGoneError
+from shoal.workers.control import WorkerControl
+from shoal.workers.specs import Assignment, Json, Role
+
+if TYPE_CHECKING:
+    from shoal.mirror.runner import MirrorStatus
+    from shoal.workload.recorder import Recorder
+
+# What a worker does between its lease and its end.
+Work = Callable[[Assignment, WorkerControl], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleWork:
+    """What a role needs before its lease, and what it does with it."""
+
+    work: Work
+    prepare: Callable[[], None] = lambda: None
+
+
+def work_of(role: Role) -> RoleWork:
+    return _WORK[role]
+
+
+async def _produce(assignment: Assignment, control: WorkerControl) -> None:
+    from shoal.client.client import Client
+    from shoal.workload.ledger import first_free_numbers, read_commits
+    from shoal.workload.producer import produce
+    from shoal.workload.specs import ProducerSpec
+
+    spec = ProducerSpec.from_json(_part(assignment, "spec"))
+    if not spec.start_us:
+        start_us = await control.wait_start()
+        if start_us is None:
+            return
+        spec = replace(spec, start_us=start_us)
+    if assignment.epoch > 1:
+        lanes = {topic.name: topic.lanes for topic in spec.topics}
+        commits = read_commits(Path(assignment.run_dir))
+        first_numbers = first_free_numbers(commits, spec.producer, lanes)
+        spec = replace(spec, first_numbers=first_numbers)
+    properties = {**_part(assignment, "client"), **spec.client_properties()}
+    async with _recorded(assignment, control) as recorder, Client(properties) as client:
+        await produce(spec, client, recorder, control)
+
+
+async def _consume(assignment: Assignment, control: WorkerControl) -> None:
+    from shoal.client.client import Client
+    from shoal.workload.consumer import consume
+    from shoal.workload.specs import ConsumerSpec
+
+    spec = ConsumerSpec.from_json(_part(assignment, "spec"))
+    async with (
+        _recorded(assignment, control) as recorder,
+        Client(_part(assignment, "client")) as client,
+    ):
+        await consume(spec, client, recorder, control)
+
+
+async def _scan(assignment: Assignment, control: WorkerControl) -> None:
+    from shoal.client.client import Client
+    from shoal.workload.scan import scan
+    from shoal.workload.specs import ScanSpec
+
+    spec = ScanSpec.from_json(_part(assignment, "spec"))
+    async with (
+        _recorded(assignment, control) as recorder,
+        Client(_part(assignment, "client")) as client,
+    ):
+        summary = await scan(spec, client, recorder)
+        control.progress({"role": "scan", **summary.to_json()})
+
+
+async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
+    from shoal.mirror.command import mirror_until
+    from shoal.mirror.config import MirrorConfig
+
+    def report(status: "MirrorStatus") -> None:
+        control.progress({"role": "mirror", "lag": status.lag, **asdict(status.counts)})
+
+    config = MirrorConfig.from_json(assignment.task)
+    status = await mirror_until(control.wait_stop, config, on_status=report)
+    if status.parked:
+        raise status.parked[0]
+
+
+@asynccontextmanager
+async def _recorded(assignment: Assignment, control: WorkerControl) -> "AsyncIterator[Recorder]":
+    from shoal.workload.recorder import Recorder
+
+    recorder = Recorder(
+        Path(assignment.run_dir),
+        worker=assignment.worker,
+        epoch=assignment.epoch,
+        commit=control.commit,
+    )
+    try:
+        yield recorder
+    except DriverGoneError:
+        control.seal_locally()
+        await recorder.seal()
+        raise
+
+
+def _part(assignment: Assignment, name: str) -> Json:
+    part = assignment.task.get(name)
+    if not isinstance(part, dict):
+        raise ConfigError(f"the task of worker {assignment.worker} has no {name!r}")
+    return part
+
+
+def _load_workload() -> None:
+    from shoal.workers.warm_up import write_and_read_a_message
+
+    write_and_read_a_message()
+
+
+_WORK: dict[Role, RoleWork] = {
+    Role.PRODUCE: RoleWork(_produce, _load_workload),
+    Role.CONSUME: RoleWork(_consume, _load_workload),
+    Role.SCAN: RoleWork(_scan, _load_workload),
+    Role.MIRROR: RoleWork(_mirror),
+}
