@@ -34,7 +34,10 @@ def test_every_number_leaves_once_in_order_and_when_due(
         now_us += step_us
         blocked = box.partitions[0]
         blocked.unanswered = 5 if is_blocked else 0
-        for share in box.take(now_us, most=most, most_unanswered=5):
+        can_take = box.can_take(now_us, most_unanswered=5)
+        shares = box.take(now_us, most=most, most_unanswered=5)
+        assert can_take == bool(shares)
+        for share in shares:
             assert not (is_blocked and share.partition == blocked.partition)
             assert len(share) <= most
             assert (share.numbers % lanes == share.lanes).all()

@@ -111,12 +111,23 @@ class TopicOutbox:
 
     def take(self, now_us: int, *, most: int, most_unanswered: int) -> list[Share]:
         """What may leave now: at most one share for each partition, of at most `most`."""
-        limit = min(self.due(now_us), self.reserved_rows * self.lanes)
+        limit = self._limit(now_us)
         return [
             box.take(min(count, most))
             for box in self.partitions
             if box.unanswered < most_unanswered and (count := box.waiting_below(limit))
         ]
+
+    def can_take(self, now_us: int, *, most_unanswered: int) -> bool:
+        """Whether `take` would return anything."""
+        limit = self._limit(now_us)
+        return any(
+            box.unanswered < most_unanswered and box.waiting_below(limit) for box in self.partitions
+        )
+
+    def _limit(self, now_us: int) -> int:
+        """The number below which messages are due and reserved."""
+        return min(self.due(now_us), self.reserved_rows * self.lanes)
 
     def next_due_us(self) -> int:
         """When the first message that is not taken was or will be due."""

@@ -238,7 +238,10 @@ class _Producer:
             topic.outbox.next_due_us() for topic in self._topics if not topic.outbox.is_done
         )
         nap_s = min(max(due_us + self._linger_us - now_us, 0) / 1e6, _LONGEST_NAP_S)
-        self._is_held_up = nap_s == 0 and not self._can_send(now_us)
+        self._is_held_up = nap_s == 0 and not any(
+            topic.outbox.can_take(now_us, most_unanswered=self._spec.max_in_flight)
+            for topic in self._topics
+        )
         if nap_s == 0 and not self._is_held_up:
             await asyncio.sleep(0)
             return
@@ -246,32 +249,17 @@ class _Producer:
         await self._wake.wait()
         alarm.cancel()
 
-    def _can_send(self, now_us: int) -> bool:
-        """Whether anything that is due could be sent at once."""
-        for topic in self._topics:
-            limit = min(topic.outbox.due(now_us), topic.outbox.reserved_rows * topic.outbox.lanes)
-            for box in topic.outbox.partitions:
-                if box.unanswered < self._spec.max_in_flight and box.waiting_below(limit):
-                    return True
-        return False
-
     def _keep_house(self) -> None:
         """Reserve, seal, report and warn, as far as it is time; never waits."""
         self._reserving.check()
-        self._sealing.check()
         now_us = time.time_ns() // 1000
         if not self._reserving.is_running:
             wanted = [(topic, topic.outbox.rows_to_reserve(now_us)) for topic in self._topics]
             due = [(topic, rows) for topic, rows in wanted if rows is not None]
             if due:
                 self._reserving.start(self._reserve(due))
-        if self._recorder.seal_is_due() and not self._sealing.is_running:
-            self._sealing.start(self._recorder.seal())
-        now_s = time.monotonic()
-        if now_s - self._reported_s >= _REPORT_INTERVAL_S:
-            self._reported_s = now_s
-            self._control.progress({"role": "producer", **self._summary().to_json()})
-            self._warn_if_behind(now_us, now_s)
+        self._warn_if_behind(now_us)
+        self._seal_and_report()
 
     async def _reserve(self, wanted: list[tuple[_Topic, int]]) -> None:
         for topic, rows in wanted:
@@ -281,13 +269,14 @@ class _Producer:
             topic.outbox.reserved_rows = rows
         self._wake.set()
 
-    def _warn_if_behind(self, now_us: int, now_s: float) -> None:
+    def _warn_if_behind(self, now_us: int) -> None:
+        now_s = time.monotonic()
         late = [
             topic
             for topic in self._topics
             if not topic.outbox.is_done and topic.outbox.next_due_us() + _BEHIND_US < now_us
         ]
-        if late and self._state == "sending" and now_s - self._warned_s >= _WARNING_INTERVAL_S:
+        if late and now_s - self._warned_s >= _WARNING_INTERVAL_S:
             self._warned_s = now_s
             for topic in late:
                 _log.warning(
@@ -302,10 +291,10 @@ class _Producer:
 
     async def _await_answers(self) -> None:
         """Wait for all outcomes; when told to stop, only a while: the rest is unknown."""
-        self._state = "awaiting answers"
+        self._enter("awaiting answers")
         patience_s = _LAST_ANSWERS_S
         while self._unanswered and patience_s > 0:
-            self._keep_house_at_the_end()
+            self._seal_and_report()
             await asyncio.wait(list(self._unanswered), timeout=_LONGEST_NAP_S)
             if self._control.stopping():
                 patience_s -= _LONGEST_NAP_S
@@ -316,25 +305,23 @@ class _Producer:
         await self._sealing.finish()
         await self._recorder.seal()
 
-    def _keep_house_at_the_end(self) -> None:
+    def _seal_and_report(self) -> None:
         self._sealing.check()
         if self._recorder.seal_is_due() and not self._sealing.is_running:
             self._sealing.start(self._recorder.seal())
-        now_s = time.monotonic()
-        if now_s - self._reported_s >= _REPORT_INTERVAL_S:
-            self._reported_s = now_s
-            self._control.progress({"role": "producer", **self._summary().to_json()})
+        if time.monotonic() - self._reported_s >= _REPORT_INTERVAL_S:
+            self._report()
 
     async def _drain(self) -> None:
         """Send markers until they have arrived everywhere."""
-        self._state = "draining"
+        self._enter("draining")
         deadline_s = time.monotonic() + self._spec.drain_timeout_s
         next_marker_s = 0.0
         while time.monotonic() < deadline_s and self._undrained_lanes():
             if time.monotonic() >= next_marker_s:
                 next_marker_s = time.monotonic() + _MARKER_INTERVAL_S
                 await self._send_markers()
-            self._keep_house_at_the_end()
+            self._seal_and_report()
             if await sleep_unless_stopped(self._control, _DRAIN_LOOK_S):
                 return
 
@@ -359,7 +346,6 @@ class _Producer:
         return sum(len(topic.undrained(drained)) for topic in self._topics)
 
     async def _end(self) -> None:
-        self._state = "ended"
         for topic in self._topics:
             self._recorder.append(
                 "manifests",
@@ -370,6 +356,14 @@ class _Producer:
             )
         await self._sealing.finish()
         await self._recorder.seal()
+        self._enter("ended")
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        self._report()
+
+    def _report(self) -> None:
+        self._reported_s = time.monotonic()
         self._control.progress({"role": "producer", **self._summary().to_json()})
 
     def _summary(self) -> ProducerSummary:
