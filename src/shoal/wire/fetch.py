@@ -454,7 +454,7 @@ def _read_flexible_fetched(cursor: Cursor, topic: str, topic_id: UUID | None) ->
         aborted_count,
         preferred_read_replica,
     ) = cursor.fixed(_FETCHED_FROM_12, what)
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
     if aborted_count > 1:
         cursor.position -= _FETCHED_FROM_12.size - _FETCHED_FROM_5.size
         aborted = _read_aborted(cursor)
@@ -478,13 +478,13 @@ def _read_flexible_fetched(cursor: Cursor, topic: str, topic_id: UUID | None) ->
     )
 
 
-def _read_aborted(cursor: Cursor) -> Sequence[AbortedTransaction]:
+def _read_aborted(cursor: Cursor) -> tuple[AbortedTransaction, ...]:
     transactions = []
     for _ in range(cursor.nullable_count("aborted transactions", least_size=_ABORTED.size)):
         transactions.append(AbortedTransaction(*cursor.fixed(_ABORTED, "aborted transaction")))
         if cursor.flexible:
             cursor.tags("aborted transaction")
-    return transactions
+    return tuple(transactions)
 
 
 def _read_epoch_end(cursor: Cursor) -> EpochEnd:
