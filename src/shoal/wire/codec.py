@@ -19,6 +19,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
@@ -54,6 +55,7 @@ class Format:
     write: WriteValue
     least_size: int
     weight: int = STRUCTURE_WEIGHT
+    read_many: Callable[[Cursor, int], tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,22 +226,30 @@ def _item_format(field: "Field[Any]", shape: Shape, *, flexible: bool, what: str
         value = cursor.fixed(layout, what)[0]
         return from_wire(value) if from_wire else value
 
+    def read_many(cursor: Cursor, count: int) -> tuple[Any, ...]:
+        items = chain.from_iterable(layout.iter_unpack(cursor.take(count * layout.size, what)))
+        return tuple(map(from_wire, items)) if from_wire else tuple(items)
+
     def write(output: bytearray, value: Any) -> None:
         output += layout.pack(to_wire(value) if to_wire else value)
 
-    return Format(read, write, layout.size, NUMBER_WEIGHT)
+    return Format(read, write, layout.size, NUMBER_WEIGHT, read_many)
 
 
 def _array_format(item: Format, what: str, *, flexible: bool, is_nullable: bool) -> Format:
     least_size = max(1, item.least_size)
-    read_item, write_item = item.read, item.write
+    read_item, read_many, write_item = item.read, item.read_many, item.write
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
         count = cursor.nullable_count(what, least_size=least_size, weight=item.weight)
+        if count == 0:
+            return ()
         if count < 0:
             if not is_nullable:
                 cursor.raise_null(what)
             return None
+        if read_many is not None:
+            return read_many(cursor, count)
         return tuple([read_item(cursor) for _ in range(count)])
 
     def write(output: bytearray, items: Any) -> None:
