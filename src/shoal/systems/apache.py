@@ -97,7 +97,7 @@ class ApacheCluster:
         """What each node writes about itself."""
         return {plan.id: plan.log for plan in self._plan}
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Starts all nodes and returns when each of them serves."""
         if self._processes:
             raise UsageError(f"cluster {self.name} was started before")
@@ -121,6 +121,7 @@ class ApacheCluster:
         except BaseException:
             self._end(patience_s=0)
             raise
+        return self
 
     def stop(self) -> None:
         """Stops all nodes, gently first; removes the data unless a folder was named."""
@@ -152,8 +153,7 @@ class ApacheCluster:
         self._wait_until_ready([node], {node_id})
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(
         self,

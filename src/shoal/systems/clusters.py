@@ -33,7 +33,7 @@ class Cluster(Protocol):
     def bootstrap(self) -> str:
         """Addresses for `bootstrap.servers`."""
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Starts all nodes and returns when the cluster can be used."""
 
     def stop(self) -> None:
@@ -95,11 +95,11 @@ def make_cluster(
             report=report,
         )
     if engine == "lite":
-        from shoal.systems.lite import lite_cluster
+        from shoal.systems.lite import LiteSystem
 
         if version is not None:
             raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
-        return lite_cluster(brokers=brokers, name=name, directory=directory, properties=chosen)
+        return LiteSystem(brokers=brokers, name=name, directory=directory, properties=chosen)
     raise UsageError(
         f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"
     )
