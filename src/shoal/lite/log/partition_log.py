@@ -237,8 +237,12 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Force everything to the disk."""
-        for segment in self._segments:
-            segment.flush()
+        self._require_online()
+        try:
+            for segment in self._segments:
+                segment.flush()
+        except OSError as error:
+            raise self._go_offline("flushed", error) from error
 
     def close(self) -> None:
         """Write the indexes and let go of the files. A log that is offline is left as it is."""

@@ -69,6 +69,7 @@ class Segment:
     __slots__ = (
         "_builder",
         "_descriptor",
+        "_flushed_size",
         "_folder",
         "_name_is_durable",
         "_stem",
@@ -86,6 +87,7 @@ class Segment:
         self.size = os.fstat(self._descriptor).st_size
         self._builder: IndexBuilder | None = None
         self._name_is_durable = False
+        self._flushed_size = -1
         # The largest timestamp of a sealed segment, and the last offset of the batch with it.
         self.last_time: tuple[int, int] = (-1, base_offset)
 
@@ -184,7 +186,11 @@ class Segment:
         self._builder = None
 
     def flush(self) -> None:
+        """Force what was written to the disk, if it is not there yet."""
+        if self._flushed_size == self.size and self._name_is_durable:
+            return
         os.fsync(self._descriptor)
+        self._flushed_size = self.size
         if not self._name_is_durable:
             sync_folder(self._folder)
             self._name_is_durable = True

@@ -1,0 +1,181 @@
+"""Fetch (1), versions 4 to 16.
+
+Behaviour
+- Whole batches from the one that holds the offset, up to the high watermark. The first batch of
+  the first partition with data comes whole even above the limits (KIP-74).
+- Long polling: without `min_bytes` of data the answer waits for appends, at most `max_wait_ms`.
+  Nothing polls: an append wakes those who wait for its partition. An error does not wait.
+- Leader epochs of clients are checked (KIP-320).
+
+Versions
+- 7 fetch sessions (KIP-227): every answer carries session id 0, which tells the client that
+  none was made, and it goes on sending whole requests. A request within a session that we
+  never made gets FETCH_SESSION_ID_NOT_FOUND.
+- 9 leader epochs. 11 racks. 12 flexible. 13 topic ids (KIP-516): an id that is not known gets
+  UNKNOWN_TOPIC_ID. 15 replicas tell their epoch (KIP-903). 16 endpoints of new leaders (KIP-951).
+
+Gaps
+- No sessions, no reads from followers, no fetches by followers, no tiered storage (17).
+- There are no transactions yet: read_committed and read_uncommitted read the same.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.partition import Partition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.fetch import (
+    NO_OFFSET,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_NO_SESSION = 0
+# A long poll ends, whatever the client says, before clients give up on a broker.
+_LONGEST_WAIT_MS = 600_000
+
+
+def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
+    fetch = decode_fetch_request(request.version, request.frame, request.header.body_position)
+    if fetch.session_id != _NO_SESSION:
+        return _encode(request, [], Code.FETCH_SESSION_ID_NOT_FOUND)
+    wait_ms = min(fetch.max_wait_ms, _LONGEST_WAIT_MS)
+    read = _Read(core, request, fetch)
+    if wait_ms <= 0 or fetch.min_bytes <= 0 or read.has_enough:
+        return _encode(request, read.partitions)
+    return _Wait(core, request, fetch, read).begin(wait_ms)
+
+
+class _Read:
+    """What all partitions of a request have to give right now."""
+
+    def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest) -> None:
+        self._core = core
+        self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        self._left_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
+        self._has_data = False
+        self.size_bytes = 0
+        self.has_error = False
+        # Those that could be read, to wait for more of.
+        self.readable: list[Partition] = []
+        self.partitions = [self._fetched(item) for item in fetch.partitions]
+        self.has_enough = (
+            self.has_error or self.size_bytes >= fetch.min_bytes or not fetch.partitions
+        )
+
+    def _fetched(self, item: FetchPartition) -> FetchedPartition:
+        try:
+            name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
+            partition = self._core.partition(name, item.partition)
+            partition.check_epoch(item.leader_epoch)
+            records = self._records(partition, item)
+        except Refused as refused:
+            self.has_error = True
+            return _failed(item, refused)
+        self.readable.append(partition)
+        return FetchedPartition(
+            item.topic,
+            item.topic_id,
+            item.partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.start_offset,
+            records=memoryview(records),
+        )
+
+    def _records(self, partition: Partition, item: FetchPartition) -> bytes:
+        log = partition.log
+        if not log.start_offset <= item.offset <= log.end_offset:
+            message = f"offset {item.offset} is not in {log.start_offset} to {log.end_offset}"
+            raise Refused(Code.OFFSET_OUT_OF_RANGE, message)
+        max_bytes = min(item.max_bytes, self._left_bytes)
+        if max_bytes <= 0 and self._has_data:
+            return b""
+        records = log.read(
+            item.offset,
+            max_bytes,
+            upper_offset=partition.high_watermark,
+            at_least_one=not self._has_data,
+        )
+        self._has_data = self._has_data or bool(records)
+        self._left_bytes -= len(records)
+        self.size_bytes += len(records)
+        return records
+
+
+class _Wait:
+    """A request that waits for data; a waiter of each of its partitions."""
+
+    def __init__(
+        self, core: BrokerCore, request: Request, fetch: FetchRequest, read: _Read
+    ) -> None:
+        self._core = core
+        self._request = request
+        self._fetch = fetch
+        self._partitions = read.readable
+        self._missing_bytes = fetch.min_bytes - read.size_bytes
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[Answer] = self._loop.create_future()
+
+    def begin(self, wait_ms: int) -> "asyncio.Future[Answer]":
+        timer = self._loop.call_later(wait_ms / 1000, self._finish)
+
+        def leave(_: object) -> None:
+            timer.cancel()
+            for partition in self._partitions:
+                partition.waiters.discard(self)
+
+        for partition in self._partitions:
+            partition.waiters.add(self)
+        # Also when the client has gone and the connection cancels the future.
+        self._future.add_done_callback(leave)
+        return self._future
+
+    def on_appended(self, size_bytes: int) -> None:
+        if self._missing_bytes > 0:
+            self._missing_bytes -= size_bytes
+            if self._missing_bytes <= 0:
+                self._loop.call_soon(self._finish)
+
+    def on_gone(self) -> None:
+        self._missing_bytes = 0
+        self._loop.call_soon(self._finish)
+
+    def _finish(self) -> None:
+        if not self._future.done():
+            read = _Read(self._core, self._request, self._fetch)
+            self._future.set_result(_encode(self._request, read.partitions))
+
+
+def _failed(item: FetchPartition, refused: Refused) -> FetchedPartition:
+    return FetchedPartition(
+        item.topic,
+        item.topic_id,
+        item.partition,
+        error_code=refused.code,
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET,
+    )
+
+
+def _encode(
+    request: Request, partitions: Sequence[FetchedPartition], error_code: Code = Code.NONE
+) -> Answer:
+    return encode_fetch_response(
+        request.version,
+        correlation_id=request.header.correlation_id,
+        session_id=_NO_SESSION,
+        error_code=error_code,
+        partitions=partitions,
+    )
+
+
+API = register(ApiKey.FETCH, 4, 16, handle)

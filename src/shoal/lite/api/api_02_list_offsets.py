@@ -1,0 +1,97 @@
+"""ListOffsets (2), versions 1 to 7.
+
+Behaviour
+- Timestamp -1: the high watermark. -2: the first offset. -3 (version 7, KIP-734): the newest
+  record. Any other: the first record that is at least as new; offset -1 if there is none.
+- A lookup by time decodes one batch, to name the record.
+- Leader epochs of clients are checked (KIP-320), and the epoch of the found record is told.
+
+Versions
+- 2 isolation level. 4 leader epochs. 6 flexible. 7 max timestamp.
+
+Gaps
+- 8 and above: tiered storage.
+- There are no transactions yet: read_committed and read_uncommitted end at the same offset.
+"""
+
+from typing import Any, NamedTuple
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.partition import Partition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import Batch
+from shoal.wire.errors import WireError
+from shoal.wire.records import Record, decode_records
+
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3
+_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+
+class _Listed(NamedTuple):
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    return request.answer(
+        topics=[
+            {
+                "name": topic.name,
+                "partitions": [
+                    _listed(core, request.version, topic.name, item) for item in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]
+    )
+
+
+def _listed(core: BrokerCore, version: int, topic: str, item: Any) -> dict[str, Any]:
+    try:
+        partition = core.partition(topic, item.partition_index)
+        partition.check_epoch(getattr(item, "current_leader_epoch", -1))
+        listed = _lookup(partition, item.timestamp, version)
+        return {"partition_index": item.partition_index, "error_code": 0, **listed._asdict()}
+    except Refused as refused:
+        return {"partition_index": item.partition_index, "error_code": refused.code}
+
+
+def _lookup(partition: Partition, timestamp_ms: int, version: int) -> _Listed:
+    log = partition.log
+    if timestamp_ms == _LATEST:
+        return _Listed(partition.high_watermark, leader_epoch=partition.record.leader_epoch)
+    if timestamp_ms == _EARLIEST:
+        return _Listed(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
+    if timestamp_ms == _MAX_TIMESTAMP and version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP:
+        data = log.batch_of_max_time()
+        records = _records_of(data, log.start_offset)
+        found = max(records, key=lambda record: record.timestamp, default=None)
+    elif timestamp_ms < 0:
+        message = f"timestamp {timestamp_ms} is not known to version {version}"
+        raise Refused(Code.UNSUPPORTED_VERSION, message)
+    else:
+        data = log.batch_of_time(timestamp_ms)
+        records = _records_of(data, log.start_offset)
+        found = next((record for record in records if record.timestamp >= timestamp_ms), None)
+    if found is None:
+        return _Listed()
+    return _Listed(found.offset, found.timestamp, log.epochs.epoch_of(found.offset))
+
+
+def _records_of(data: bytes | None, start_offset: int) -> list[Record]:
+    if data is None:
+        return []
+    try:
+        records = decode_records(Batch(memoryview(data)))
+    except WireError as error:
+        raise Refused(Code.CORRUPT_MESSAGE, f"a batch cannot be read: {error}") from error
+    return [record for record in records if record.offset >= start_offset]
+
+
+API = register(ApiKey.LIST_OFFSETS, 1, 7, handle)

@@ -1,0 +1,105 @@
+"""Metadata (3), versions 0 to 12.
+
+Behaviour
+- All topics, or those that are named. One that does not exist is made if the client allows it
+  and `auto.create.topics.enable` is true, and the answer tells of it at once, where Apache
+  Kafka asks the client to come back.
+- The one broker is the controller to clients: requests that need the controller come here.
+
+Versions
+- 0 an empty list means all topics; from 1 null does. 1 controller, racks. 2 cluster id.
+  4 auto-creation is the client's choice. 7 leader epochs. 9 flexible. 10 topic ids (KIP-516).
+  12 lookup by topic id.
+
+Gaps
+- Authorized operations are not told (there are no ACLs). 13.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller.commands import NewTopic, check_topic_name
+from shoal.lite.controller.state import Topic
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+_ZERO_ID = UUID(int=0)
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    state = core.state
+    wanted = body.topics
+    if wanted is None or (request.version == 0 and not wanted):
+        topics = [_described(topic) for topic in state.topics.values()]
+    else:
+        may_create = getattr(body, "allow_auto_topic_creation", True)
+        topics = [await _wanted(core, item, may_create=may_create) for item in wanted]
+    return request.answer(
+        brokers=[
+            {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
+            for broker in state.brokers.values()
+        ],
+        cluster_id=state.cluster_id,
+        controller_id=core.spec.broker_id,
+        topics=topics,
+    )
+
+
+async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str, Any]:
+    topic_id = getattr(item, "topic_id", None)
+    name: str | None = item.name
+    try:
+        if name is None:
+            name = core.topic_name(topic_id)
+        topic = core.state.topics.get(name)
+        if topic is None:
+            topic = await _created(core, name, may_create=may_create)
+    except Refused as refused:
+        return {
+            "error_code": refused.code,
+            "name": name,
+            "topic_id": topic_id if name is None else None,
+            "is_internal": False,
+            "partitions": [],
+        }
+    return _described(topic)
+
+
+async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
+    check_topic_name(name)
+    layers = core.layers
+    if not (may_create and layers.flag("auto.create.topics.enable")):
+        message = "This server does not host this topic-partition."
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return await core.create_topic(
+        NewTopic(
+            name, layers.integer("num.partitions"), layers.integer("default.replication.factor")
+        )
+    )
+
+
+def _described(topic: Topic) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": 0,
+                "partition_index": index,
+                "leader_id": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": partition.replicas,
+                "isr_nodes": partition.in_sync,
+                "offline_replicas": (),
+            }
+            for index, partition in sorted(topic.partitions.items())
+        ],
+    }
+
+
+API = register(ApiKey.METADATA, 0, 12, handle)

@@ -1,0 +1,57 @@
+"""ApiVersions (18), versions 0 to 4.
+
+Behaviour
+- Answers from the registration lines of all API files.
+- A version that is not served gets a response of version 0 with UNSUPPORTED_VERSION that names
+  the versions of ApiVersions itself (KIP-511). The response's header never has tagged fields.
+- From version 3 the client tells its name; one with illegal characters gets INVALID_REQUEST.
+
+Versions
+- 1 throttle time. 3 flexible, names and versions of clients, features (KIP-584). 4 features may
+  begin at 0.
+
+Gaps
+- No features are advertised, so that Java clients stay with the first transaction protocol.
+"""
+
+import re
+
+from shoal.lite.api.registry import APIS, Answer, Api, Request, build, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.messages import encode_response, response_class
+
+_LEGAL_CLIENT = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    names = [
+        getattr(body, name, "unknown")
+        for name in ("client_software_name", "client_software_version")
+    ]
+    if not all(_LEGAL_CLIENT.fullmatch(name) for name in names):
+        return request.answer(error_code=Code.INVALID_REQUEST, api_keys=[])
+    return request.answer(
+        error_code=Code.NONE,
+        api_keys=[_range(api) for _, api in sorted(APIS.items())],
+    )
+
+
+def refuse_version(correlation_id: int) -> Answer:
+    """The answer to a version of ApiVersions that is not served."""
+    values = {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [_range(API)]}
+    response = build(response_class(ApiKey.API_VERSIONS, 0), values)
+    return [encode_response(response, correlation_id=correlation_id)]
+
+
+def _range(api: Api) -> dict[str, int]:
+    return {
+        "api_key": api.key,
+        "min_version": api.advertised_least,
+        "max_version": api.most,
+    }
+
+
+API = register(ApiKey.API_VERSIONS, 0, 4, handle)

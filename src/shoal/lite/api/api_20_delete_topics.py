@@ -1,0 +1,51 @@
+"""DeleteTopics (20), versions 1 to 6.
+
+Behaviour
+- Each topic is deleted or refused by itself; when the answer is sent its files are gone.
+- `delete.topic.enable=false` refuses all: TOPIC_DELETION_DISABLED.
+
+Versions
+- 4 flexible. 5 error messages. 6 topics by id (KIP-516): UNKNOWN_TOPIC_ID for one not known.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller import commands
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+_FIRST_VERSION_WITH_IDS = 6
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    if request.version >= _FIRST_VERSION_WITH_IDS:
+        named = [(topic.name, topic.topic_id) for topic in body.topics]
+    else:
+        named = [(name, None) for name in body.topic_names]
+    responses = [await _deleted(core, name, topic_id) for name, topic_id in named]
+    return request.answer(responses=responses)
+
+
+async def _deleted(core: BrokerCore, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    answer = {"name": name, "topic_id": topic_id, "error_code": Code.NONE}
+    try:
+        return answer | await _deleted_topic(core, name, topic_id)
+    except Refused as refused:
+        return answer | {"error_code": refused.code, "error_message": str(refused)}
+
+
+async def _deleted_topic(
+    core: BrokerCore, name: str | None, topic_id: UUID | None
+) -> dict[str, Any]:
+    if not core.layers.flag("delete.topic.enable"):
+        raise Refused(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    topic = core.topic(core.topic_name(topic_id) if name is None else name)
+    await core.controller.submit(lambda state: commands.delete_topic(state, topic.topic_id))
+    return {"name": topic.name, "topic_id": topic.topic_id}
+
+
+API = register(ApiKey.DELETE_TOPICS, 1, 6, handle)

@@ -1,0 +1,48 @@
+"""CreatePartitions (37), versions 0 to 3 (KIP-195).
+
+Behaviour
+- Grows each topic to the count that is asked for, or refuses it by itself. A count that is not
+  larger: INVALID_PARTITIONS.
+- `validate_only` checks and changes nothing.
+
+Versions
+- 2 flexible. 3 throttling is told apart.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller import commands
+from shoal.lite.controller.records import Record
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    results = [await _grown(core, topic, validate_only=body.validate_only) for topic in body.topics]
+    return request.answer(results=results)
+
+
+async def _grown(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[str, Any]:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [item.broker_ids for item in topic.assignments]
+
+    def command(state: ClusterState) -> list[Record]:
+        return commands.create_partitions(state, topic.name, topic.count, assignments)
+
+    answer: dict[str, Any] = {"name": topic.name, "error_code": Code.NONE}
+    try:
+        if validate_only:
+            command(core.state)
+        else:
+            await core.controller.submit(command)
+    except Refused as refused:
+        answer |= {"error_code": refused.code, "error_message": str(refused)}
+    return answer
+
+
+API = register(ApiKey.CREATE_PARTITIONS, 0, 3, handle)

@@ -1,0 +1,61 @@
+"""IncrementalAlterConfigs (44), versions 0 to 1 (KIP-339).
+
+Behaviour
+- Changes settings of topics, of this broker, and of all brokers (an empty name): set, delete,
+  and, for lists, append and subtract. All changes of one resource are made, or none.
+- `validate_only` checks and changes nothing.
+
+Versions
+- 1 flexible.
+
+Gaps
+- Settings of brokers that Apache Kafka lets change only by a restart can be changed here too.
+"""
+
+from typing import Any
+
+from shoal.lite.api.config_resources import resource_of
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller import commands
+from shoal.lite.controller.records import Record
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    responses = [
+        await _altered(core, item, validate_only=body.validate_only) for item in body.resources
+    ]
+    return request.answer(responses=responses)
+
+
+async def _altered(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "error_code": Code.NONE,
+        "error_message": None,
+        "resource_type": item.resource_type,
+        "resource_name": item.resource_name,
+    }
+    changes = [
+        commands.ConfigChange(config.name, config.config_operation, config.value)
+        for config in item.configs
+    ]
+    try:
+        resource = resource_of(core, item.resource_type, item.resource_name)
+
+        def command(state: ClusterState) -> list[Record]:
+            return commands.alter_configs(state, resource.kind, resource.name, changes)
+
+        if validate_only:
+            command(core.state)
+        else:
+            await core.controller.submit(command)
+    except Refused as refused:
+        answer |= {"error_code": refused.code, "error_message": str(refused)}
+    return answer
+
+
+API = register(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, handle)

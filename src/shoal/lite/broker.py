@@ -1,0 +1,123 @@
+"""One broker: a process that serves clients.
+
+It listens, answers requests by the API files, and ends when it is told to (SIGTERM), when its
+supervisor is gone (the lifeline, a pipe that nobody writes to, is closed), or when it is killed.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+from shoal.lite.api.api_18_api_versions import refuse_version
+from shoal.lite.api.registry import Answer, HangUp, Request
+from shoal.lite.api.table import APIS
+from shoal.lite.connection import Connection
+from shoal.lite.core import BrokerCore
+from shoal.lite.spec import BrokerSpec
+from shoal.model.errors import SystemFailure
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.messages import decode_request_header
+
+_BACKLOG = 1024
+_logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """A running broker. `start`, then `serve` until `stop`."""
+
+    def __init__(self, spec: BrokerSpec) -> None:
+        self.core = BrokerCore(spec)
+        self.port = 0
+        self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen, and enter the cluster; clients are served from then on."""
+        spec = self.core.spec
+        listener = _listener(spec.host, spec.port)
+        self.port = listener.getsockname()[1]
+        await self.core.start(self.port)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=_BACKLOG
+        )
+
+    async def serve(self) -> None:
+        """Until `stop` is called; then end cleanly."""
+        await self._stopping.wait()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.close()
+        self.core.stop()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    # For connections
+
+    def welcome(self, connection: Connection) -> bool:
+        if len(self._connections) >= self.core.layers.integer("max.connections"):
+            _logger.warning("%s: refused, max.connections is reached", connection.peer)
+            return False
+        self._connections.add(connection)
+        return True
+
+    def goodbye(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def answer(self, request: memoryview) -> Answer | Awaitable[Answer]:
+        """What a frame gets for an answer; an unknown API or version costs the connection."""
+        header = decode_request_header(request)
+        api = APIS.get(header.api_key)
+        if api is None:
+            raise HangUp(f"{header.api_key.name} is not served")
+        if not api.least <= header.api_version <= api.most:
+            if header.api_key == ApiKey.API_VERSIONS:
+                return refuse_version(header.correlation_id)
+            raise HangUp(f"version {header.api_version} of {header.api_key.name} is not served")
+        return api.handle(self.core, Request(request, header))
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # A port is held for its broker by the supervisor, which never listens on it.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SystemFailure(
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
+            remedy="end what listens there, or start the cluster in another folder",
+        ) from error
+    return listener
+
+
+async def run_broker(spec: BrokerSpec, *, lifeline: int, on_ready: Callable[[int], None]) -> None:
+    """Be a broker until told to end; `on_ready` is told the port. For a process of its own."""
+    allow_many_files()
+    loop = asyncio.get_running_loop()
+    broker = Broker(spec)
+    loop.add_signal_handler(signal.SIGTERM, broker.stop)
+    # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.
+    loop.add_reader(lifeline, os._exit, 1)
+    await broker.start()
+    on_ready(broker.port)
+    await broker.serve()
+
+
+def allow_many_files() -> None:
+    """A broker holds one file for each segment and one socket for each client."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        # macOS has a hard limit that it does not accept as a soft one.
+        _logger.info("the limit on open files stays as it is")

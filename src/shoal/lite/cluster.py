@@ -1,0 +1,283 @@
+"""A Kafka Lite cluster for programs and tests.
+
+    with LiteCluster() as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+
+Without a folder the cluster lives in a temporary one, which is removed at the end. With one it
+is kept, and can be started again with its data, after a clean end and after none. The nodes are
+processes of a supervisor, which ends them when this process ends, however it ends.
+
+A detached cluster goes on without its starter; `LiteCluster.attach` finds it by its folder.
+"""
+
+import asyncio
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from shoal.lite.cluster_folder import ClusterFolder
+from shoal.lite.configs import check_properties
+from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, SupervisorSpec
+from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+from shoal.model.nodes import Node
+
+_START_PATIENCE_S = READY_PATIENCE_S + 10
+_COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
+_ANSWER_LIMIT_BYTES = 1024 * 1024
+_EXIT_PATIENCE_S = STOP_PATIENCE_S + 10
+
+State = Literal["starting", "running", "paused", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A broker, dead or alive; a dead one has process id 0."""
+
+    id: int
+    host: str
+    port: int
+    pid: int
+    state: State
+
+
+class LiteCluster:
+    """A cluster, started by `start` or as a context manager; all calls wait until it is done."""
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        directory: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        detached: bool = False,
+    ) -> None:
+        """`properties` are settings of brokers by Apache Kafka's names.
+
+        `host` is where brokers listen and what clients are told. `detached` clusters are not
+        bound to this process, and need a folder to be found by.
+        """
+        if brokers != 1:
+            raise UsageError(
+                f"{brokers} brokers: this release runs clusters of one; more come with a later one"
+            )
+        if detached and directory is None:
+            raise UsageError("a detached cluster needs a folder, to be found by")
+        check_properties(properties or {})
+        self.name = name or "lite"
+        self._brokers = brokers
+        self._directory = None if directory is None else Path(directory).absolute()
+        self._properties = dict(properties or {})
+        self._host = host
+        self._detached = detached
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: ClusterFolder | None = None
+
+    @classmethod
+    def attach(cls, directory: str | os.PathLike[str]) -> Self:
+        """A cluster that runs already, by its folder; `UnreachableError` if none does."""
+        cluster = cls(directory=directory, detached=True)
+        cluster._folder = ClusterFolder(Path(directory).absolute())
+        cluster.status()
+        return cluster
+
+    # Starting and stopping
+
+    def start(self) -> Self:
+        """Start all brokers; returns when they serve clients."""
+        if self._folder is not None:
+            raise UsageError(f"the cluster in {self._folder.path} is running already")
+        temporary = self._directory is None
+        directory = self._directory or Path(tempfile.mkdtemp(prefix="shoal-"))
+        spec = SupervisorSpec(
+            directory=str(directory),
+            brokers=self._brokers,
+            host=self._host,
+            properties=self._properties,
+            temporary=temporary,
+            owner_pid=None if self._detached else os.getpid(),
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal.lite.supervisor"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            answer = _first_line(process, spec)
+        except BaseException:
+            process.kill()
+            _release(process)
+            raise
+        if self._detached:
+            _release(process)
+        else:
+            self._process = process
+        if "error" in answer:
+            self._let_go()
+            raise SystemFailure(answer["error"], remedy=answer.get("remedy"))
+        self._folder = ClusterFolder(directory)
+        return self
+
+    def stop(self) -> None:
+        """End the cluster cleanly; a temporary folder is removed. Does nothing if it has ended."""
+        folder = self._folder
+        if folder is None:
+            return
+        try:
+            self._command("shutdown")
+        except UnreachableError:
+            # It has ended already, or is about to.
+            if self._process is None:
+                self._folder = None
+                return
+        if self._process is None:
+            _wait_for_end(folder)
+        self._let_go()
+        if self._directory is None:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        self._folder = None
+
+    def _let_go(self) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_EXIT_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        _release(self._process)
+        self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # What there is
+
+    @property
+    def directory(self) -> Path:
+        """The folder of the running cluster."""
+        return self._running().path
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call `bootstrap.servers`; the same before and after restarts."""
+        return ",".join(f"{node.host}:{node.port}" for node in self.status())
+
+    def status(self) -> list[NodeStatus]:
+        """All brokers, dead ones too."""
+        return [NodeStatus(**node) for node in self._command("status")["nodes"]]
+
+    def nodes(self) -> list[Node]:
+        """The brokers that have a process, paused ones too."""
+        return [
+            Node(node.id, node.host, node.port, node.pid)
+            for node in self.status()
+            if node.state != "dead"
+        ]
+
+    def log_dirs(self) -> dict[int, Path]:
+        """The folder of each broker's data."""
+        folder = self._running()
+        return {node.id: folder.broker(node.id) for node in self.status()}
+
+    # What can be done to brokers
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL; returns when the process is gone."""
+        self._command("kill", node_id)
+
+    def stop_node(self, node_id: int) -> None:
+        """SIGTERM: it brings its data to the disk and ends."""
+        self._command("stop", node_id)
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing."""
+        self._command("pause", node_id)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT, after `pause`."""
+        self._command("resume", node_id)
+
+    def restart(self, node_id: int) -> None:
+        """Stop it if it runs, and start it again, on the same port; returns when it serves."""
+        self._command("restart", node_id)
+
+    def _running(self) -> ClusterFolder:
+        if self._folder is None:
+            raise UsageError("the cluster is not running", remedy="start it first")
+        return self._folder
+
+    def _command(self, command: str, node_id: int | None = None) -> dict[str, Any]:
+        folder = self._running()
+        address = folder.control()
+        request = {"token": address.token, "command": command, "node": node_id}
+        try:
+            line = _exchange(address.port, json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise UnreachableError(f"the supervisor of {folder.path} is gone") from error
+        if not line.endswith(b"\n"):
+            raise UnreachableError(f"the supervisor of {folder.path} ended before it answered")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise SystemFailure(answer["error"], remedy=answer.get("remedy"))
+        return answer
+
+
+def _first_line(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dict[str, Any]:
+    """Tell the supervisor what to do and hear how it went."""
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    assert process.stdout is not None  # noqa: S101
+    process.stdin.write(spec.to_json().encode() + b"\n")
+    process.stdin.flush()
+    readable, _, _ = select.select([process.stdout], [], [], _START_PATIENCE_S)
+    if not readable:
+        raise SystemFailure(f"the supervisor said nothing for {_START_PATIENCE_S:.0f} s")
+    line = process.stdout.readline()
+    if not line:
+        remedy = f"see {spec.directory}/supervisor.log and above"
+        raise SystemFailure("the supervisor died at its start", remedy=remedy)
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+def _release(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    process.wait()
+
+
+def _exchange(port: int, line: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=_COMMAND_PATIENCE_S) as control:
+        control.sendall(line)
+        answer = bytearray()
+        while not answer.endswith(b"\n") and len(answer) < _ANSWER_LIMIT_BYTES:
+            data = control.recv(65536)
+            if not data:
+                break
+            answer += data
+        return bytes(answer)
+
+
+def _wait_for_end(folder: ClusterFolder) -> None:
+    """Until the supervisor and all nodes are gone: they hold the lock as long as they live."""
+    os.close(folder.lock(_EXIT_PATIENCE_S))

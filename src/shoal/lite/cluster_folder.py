@@ -1,0 +1,136 @@
+"""The folder of a cluster: what is where, and who may use it.
+
+<folder>/
+    cluster.json      format, ids and ports: what makes the folder a cluster
+    lock              held by the supervisor and all brokers while any of them lives
+    supervisor.json   where the running supervisor listens, and the word that it wants to hear
+    supervisor.log, broker-1.log
+    metadata/         the metadata log
+    broker-1/         the data of broker 1
+"""
+
+import base64
+import fcntl
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.lite.log.files import replace_file
+from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+
+FORMAT = 1
+_LOCK_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAddress:
+    """Where the supervisor of a cluster takes commands."""
+
+    pid: int
+    port: int
+    token: str
+
+
+@dataclass(slots=True)
+class ClusterFolder:
+    """A folder that is a cluster, or becomes one."""
+
+    path: Path
+    cluster_id: str = ""
+    # By broker: the port that it has had since its first start.
+    ports: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> Path:
+        return self.path / "metadata"
+
+    def broker(self, broker_id: int) -> Path:
+        return self.path / f"broker-{broker_id}"
+
+    def log_file(self, name: str) -> Path:
+        return self.path / f"{name}.log"
+
+    def load(self) -> None:
+        """Read `cluster.json`, or write a new one into an empty folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        description = self.path / "cluster.json"
+        if not description.exists():
+            self._refuse_foreign_content()
+            self.cluster_id = _new_cluster_id()
+            self.save()
+            return
+        try:
+            content = json.loads(description.read_bytes())
+            format_version = content["format"]
+            if format_version == FORMAT:
+                self.cluster_id = content["cluster_id"]
+                self.ports = {int(key): int(port) for key, port in content["ports"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SystemFailure(f"{description} cannot be read: {error!r}") from error
+        if format_version != FORMAT:
+            raise SystemFailure(
+                f"{self.path} has format {format_version}, this version of shoal knows {FORMAT}",
+                remedy="use the version of shoal that made the folder, or another folder",
+            )
+
+    def save(self) -> None:
+        content = {"format": FORMAT, "cluster_id": self.cluster_id, "ports": self.ports}
+        replace_file(self.path / "cluster.json", json.dumps(content, indent=1).encode())
+
+    def _refuse_foreign_content(self) -> None:
+        ours = {"lock", "supervisor.log"}
+        foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        if foreign:
+            raise UsageError(
+                f"{self.path} is no cluster of ours and not empty ({foreign[0]} is in it)",
+                remedy="name an empty folder, or one that does not exist",
+            )
+
+    def lock(self, patience_s: float) -> int:
+        """Take the folder; returns the descriptor that holds the lock, also in child processes."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(_LOCK_PAUSE_S)
+                    continue
+                os.close(descriptor)
+                raise SystemFailure(
+                    f"a cluster is running in {self.path} already",
+                    remedy="stop it first, or attach to it",
+                ) from None
+            return descriptor
+
+    # Where to find the supervisor
+
+    @property
+    def _control_file(self) -> Path:
+        return self.path / "supervisor.json"
+
+    def publish_control(self, address: ControlAddress) -> None:
+        """Readable by the owner of the folder only: who knows the token may kill brokers."""
+        content = {"pid": address.pid, "port": address.port, "token": address.token}
+        replace_file(self._control_file, json.dumps(content).encode(), durable=False)
+
+    def retract_control(self) -> None:
+        self._control_file.unlink(missing_ok=True)
+
+    def control(self) -> ControlAddress:
+        try:
+            return ControlAddress(**json.loads(self._control_file.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise UnreachableError(
+                f"no cluster is running in {self.path}", remedy="start it first"
+            ) from error
+
+
+def _new_cluster_id() -> str:
+    """A random id as Apache Kafka writes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

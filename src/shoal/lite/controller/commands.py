@@ -1,0 +1,239 @@
+"""Wishes and what comes of them: records, or `Refused` with Apache Kafka's code.
+
+Pure: each function looks at the state and returns the records that would make the wish true.
+Chance (ids of new topics) comes in as an argument.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.configs import Kind, Setting, broker_setting, topic_setting
+from shoal.lite.controller.records import (
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    TopicRecord,
+    TopicRemovedRecord,
+)
+from shoal.lite.controller.state import TOPIC, ClusterState, Topic
+
+# Apache Kafka gives producer ids to brokers in blocks of this many.
+PRODUCER_ID_BLOCK = 1000
+_LONGEST_NAME = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+# Apache Kafka's limit on what one request may create.
+_MOST_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as asked for; -1 stands for the broker's default, which the caller fills in."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def register_broker(state: ClusterState, broker: BrokerRecord) -> list[Record]:
+    """A broker's process has started: it leads its partitions in a new epoch."""
+    records: list[Record] = [broker]
+    for topic in state.topics.values():
+        records += [
+            replace(
+                partition,
+                leader_epoch=partition.leader_epoch + 1,
+                partition_epoch=partition.partition_epoch + 1,
+            )
+            for partition in topic.partitions.values()
+            if partition.leader == broker.broker_id
+        ]
+    return records
+
+
+def allocate_producer_ids(state: ClusterState) -> list[Record]:
+    """A block of ids that nobody has had."""
+    return [ProducerIdsRecord(state.next_producer_id + PRODUCER_ID_BLOCK)]
+
+
+def create_topic(state: ClusterState, wish: NewTopic, topic_id: UUID) -> list[Record]:
+    check_topic_name(wish.name)
+    if wish.name in state.topics:
+        raise Refused(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
+    _check_collision(state, wish.name)
+    assignments = _assignments(state, wish)
+    records: list[Record] = [TopicRecord(topic_id, wish.name)]
+    records += [
+        PartitionRecord(topic_id, partition, replicas, replicas, replicas[0], 0, 0)
+        for partition, replicas in enumerate(assignments)
+    ]
+    for name, value in wish.configs.items():
+        if value is None:
+            raise Refused(Code.INVALID_CONFIG, f"{name} needs a value")
+        topic_setting(name).check(value)
+        records.append(ConfigRecord(TOPIC, wish.name, name, value))
+    return records
+
+
+def delete_topic(state: ClusterState, topic_id: UUID) -> list[Record]:
+    if topic_id not in state.topic_names:
+        raise Refused(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    return [TopicRemovedRecord(topic_id)]
+
+
+def create_partitions(
+    state: ClusterState, name: str, count: int, assignments: Sequence[Sequence[int]] | None
+) -> list[Record]:
+    """Grow a topic to `count` partitions."""
+    topic = existing_topic(state, name)
+    present = len(topic.partitions)
+    if count == present:
+        raise Refused(Code.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
+        message = f"The topic {name} currently has {present} partition(s); {count} would not be "
+        raise Refused(Code.INVALID_PARTITIONS, message + "an increase.")
+    _check_partition_count(count - present)
+    if assignments is None:
+        factor = len(topic.partitions[0].replicas)
+        added = _striped(sorted(state.brokers), count - present, factor, first=present)
+    elif len(assignments) != count - present:
+        message = f"{count - present} partition(s) are new, but {len(assignments)} are assigned."
+        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
+    else:
+        added = [_checked_replicas(state, replicas) for replicas in assignments]
+    return [
+        PartitionRecord(topic.topic_id, present + i, replicas, replicas, replicas[0], 0, 0)
+        for i, replicas in enumerate(added)
+    ]
+
+
+def existing_topic(state: ClusterState, name: str) -> Topic:
+    topic = state.topics.get(name)
+    if topic is None:
+        message = "This server does not host this topic-partition."
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return topic
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of a setting; operations are those of IncrementalAlterConfigs."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter_configs(
+    state: ClusterState, owner_kind: str, owner: str, changes: Sequence[ConfigChange]
+) -> list[Record]:
+    """Change settings of a topic or a broker: all of them, or none."""
+    if owner_kind == TOPIC:
+        existing_topic(state, owner)
+        present = state.topic_configs(owner)
+    else:
+        present = state.broker_configs(owner)
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise Refused(Code.INVALID_REQUEST, f"a setting of {owner!r} is changed twice")
+    find = topic_setting if owner_kind == TOPIC else broker_setting
+    return [
+        ConfigRecord(owner_kind, owner, change.name, _new_value(find(change.name), change, present))
+        for change in changes
+    ]
+
+
+def _new_value(setting: Setting, change: ConfigChange, present: Mapping[str, str]) -> str | None:
+    if change.operation == DELETE:
+        return None
+    if change.value is None:
+        raise Refused(Code.INVALID_REQUEST, f"{setting.name} needs a value")
+    if change.operation == SET:
+        value = change.value
+    elif change.operation in {APPEND, SUBTRACT}:
+        value = _changed_list(setting, change, present)
+    else:
+        raise Refused(Code.INVALID_REQUEST, f"there is no operation {change.operation}")
+    setting.check(value)
+    return value
+
+
+def _changed_list(setting: Setting, change: ConfigChange, present: Mapping[str, str]) -> str:
+    if setting.kind is not Kind.LIST:
+        message = f"{setting.name} is no list: nothing can be appended or subtracted"
+        raise Refused(Code.INVALID_CONFIG, message)
+    items = [item for item in present.get(setting.name, setting.default).split(",") if item]
+    named = (change.value or "").split(",")
+    if change.operation == APPEND:
+        return ",".join(items + [item for item in named if item not in items])
+    return ",".join(item for item in items if item not in named)
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `Refused` for a name that no topic can have."""
+    if name in {".", ".."} or len(name) > _LONGEST_NAME or not _LEGAL_NAME.fullmatch(name):
+        message = (
+            f"{name[:300]!r} is no name for a topic: 1 to {_LONGEST_NAME} of the characters "
+            "a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..'"
+        )
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _check_collision(state: ClusterState, name: str) -> None:
+    # Metric names turn dots into underscores, so Apache Kafka keeps such pairs apart.
+    flat = name.replace(".", "_")
+    for other in state.topics:
+        if other.replace(".", "_") == flat:
+            message = f"Topic '{name}' collides with existing topic: {other}"
+            raise Refused(Code.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _assignments(state: ClusterState, wish: NewTopic) -> list[tuple[int, ...]]:
+    if wish.assignments:
+        if sorted(wish.assignments) != list(range(len(wish.assignments))):
+            message = "partitions must be assigned from 0 on, without a gap"
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        _check_partition_count(len(wish.assignments))
+        return [
+            _checked_replicas(state, wish.assignments[partition])
+            for partition in range(len(wish.assignments))
+        ]
+    if wish.partitions < 1:
+        message = "Number of partitions was set to an invalid non-positive value."
+        raise Refused(Code.INVALID_PARTITIONS, message)
+    _check_partition_count(wish.partitions)
+    return _striped(sorted(state.brokers), wish.partitions, wish.replication_factor, first=0)
+
+
+def _check_partition_count(count: int) -> None:
+    if count > _MOST_PARTITIONS:
+        message = f"{count} partitions at once; {_MOST_PARTITIONS} are the most"
+        raise Refused(Code.POLICY_VIOLATION, message)
+
+
+def _striped(brokers: list[int], count: int, factor: int, *, first: int) -> list[tuple[int, ...]]:
+    """Spread partitions over brokers, each beginning at the next broker."""
+    if factor < 1 or factor > len(brokers):
+        message = f"a replication factor of {factor} with {len(brokers)} broker(s)"
+        raise Refused(Code.INVALID_REPLICATION_FACTOR, message)
+    return [
+        tuple(brokers[(first + partition + i) % len(brokers)] for i in range(factor))
+        for partition in range(count)
+    ]
+
+
+def _checked_replicas(state: ClusterState, replicas: Sequence[int]) -> tuple[int, ...]:
+    unknown = [broker for broker in replicas if broker not in state.brokers]
+    if not replicas or unknown or len(set(replicas)) != len(replicas):
+        message = f"replicas {list(replicas)}: each must be a broker of the cluster, and be new"
+        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
+    return tuple(replicas)

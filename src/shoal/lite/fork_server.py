@@ -1,0 +1,214 @@
+"""A process that has everything loaded that a broker needs, and forks one when asked.
+
+Starting an interpreter and importing takes a tenth of a second or more; forking takes
+milliseconds, and brokers share the memory of what was imported.
+
+    supervisor ──commands (lines of JSON)──► fork server ──fork──► broker, broker, …
+        ▲                                         │                   │
+        └─────────── reports (lines of JSON) ◄────┴───────────────────┘
+        └─────────── lifeline: never written to; when it closes, the supervisor is gone
+
+Rules of this file:
+- The fork server has one thread, no event loop and no locks: what it forks is sound.
+- It outlives its brokers: when the supervisor is gone it kills them all, paused ones too.
+- A line is shorter than a pipe writes at once, so that lines of several writers do not mix.
+"""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from select import select
+from typing import Any, NoReturn
+
+from shoal.lite.broker import run_broker
+from shoal.lite.spec import BrokerSpec
+from shoal.model.errors import ShoalError
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.messages import request_class, response_class
+
+# POSIX promises that this much is written at once; Linux promises more.
+_LONGEST_LINE = 500
+_ENVIRONMENT_LOG_LEVEL = "SHOAL_LITE_LOG_LEVEL"
+
+
+# What every client asks first, by the versions that librdkafka and Java ask for.
+_FIRST_MESSAGES = (
+    (ApiKey.API_VERSIONS, (0, 3, 4)),
+    (ApiKey.METADATA, (12,)),
+    (ApiKey.INIT_PRODUCER_ID, (4,)),
+)
+
+
+class ForkServer:
+    """The supervisor's end: start it before any thread or event loop is there."""
+
+    def __init__(self) -> None:
+        _preload()
+        commands_read, self._commands = os.pipe()
+        self.reports, reports_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _ending(lambda: self._be_server(commands_read, reports_write, lifeline_read))
+        for descriptor in (commands_read, reports_write, lifeline_read):
+            os.close(descriptor)
+
+    def _be_server(self, commands: int, reports: int, lifeline: int) -> None:
+        # The ends that belong to the supervisor: kept open here, they would hide its death.
+        for descriptor in (self._commands, self.reports, self._lifeline):
+            os.close(descriptor)
+        _Server(commands, reports, lifeline).run()
+
+    def spawn(self, spec: BrokerSpec, log_file: Path) -> None:
+        """Ask for a broker. Reports tell how it went."""
+        line = json.dumps({"spec": spec.to_json(), "log_file": str(log_file)}) + "\n"
+        os.write(self._commands, line.encode())
+
+    def close(self) -> None:
+        """Let the fork server, and every broker that is left, end."""
+        for descriptor in (self._commands, self._lifeline):
+            os.close(descriptor)
+        os.waitpid(self.pid, 0)
+        os.close(self.reports)
+
+
+class _Server:
+    def __init__(self, commands: int, reports: int, lifeline: int) -> None:
+        self._commands = commands
+        self._reports = reports
+        self._lifeline = lifeline
+        self._brokers: dict[int, int] = {}
+        self._unread = b""
+        # A byte arrives here whenever a child has ended.
+        self._wakeup_read, self._wakeup_write = os.pipe()
+
+    def run(self) -> None:
+        os.set_blocking(self._wakeup_read, False)
+        os.set_blocking(self._wakeup_write, False)
+        signal.set_wakeup_fd(self._wakeup_write)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        gc.collect()
+        # What is loaded now stays: collections in brokers need not visit it, nor unshare it.
+        gc.freeze()
+        while True:
+            readable, _, _ = select([self._commands, self._wakeup_read], [], [])
+            if self._wakeup_read in readable:
+                os.read(self._wakeup_read, 4096)
+                self._reap()
+            if self._commands in readable and not self._take_commands():
+                break
+        for pid in self._brokers:
+            os.kill(pid, signal.SIGKILL)
+        while self._brokers:
+            self._forget(*os.wait())
+
+    def _take_commands(self) -> bool:
+        """Whether the supervisor is still there."""
+        data = os.read(self._commands, 65536)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._fork(json.loads(line))
+        return bool(data)
+
+    def _fork(self, command: dict[str, str]) -> None:
+        spec = BrokerSpec.from_json(command["spec"])
+        pid = os.fork()
+        if pid == 0:
+            _ending(lambda: self._be_broker(spec, command["log_file"]))
+        self._brokers[pid] = spec.broker_id
+        _report(self._reports, kind="spawned", broker=spec.broker_id, pid=pid)
+
+    def _be_broker(self, spec: BrokerSpec, log_file: str) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for descriptor in (self._commands, self._wakeup_read, self._wakeup_write):
+            os.close(descriptor)
+        _log_to(log_file)
+
+        def on_ready(port: int) -> None:
+            _report(self._reports, kind="ready", broker=spec.broker_id, pid=os.getpid(), port=port)
+
+        try:
+            asyncio.run(run_broker(spec, lifeline=self._lifeline, on_ready=on_ready))
+        except (ShoalError, OSError) as error:
+            _report(
+                self._reports,
+                kind="failed",
+                broker=spec.broker_id,
+                message=str(error)[:_LONGEST_LINE],
+                remedy=getattr(error, "remedy", None),
+            )
+            raise
+
+    def _reap(self) -> None:
+        while self._brokers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._forget(pid, status)
+
+    def _forget(self, pid: int, status: int) -> None:
+        broker_id = self._brokers.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        _report(self._reports, kind="exited", broker=broker_id, pid=pid, code=code)
+
+
+def _preload() -> None:
+    """Load once, before the fork, what every broker would load for its first client."""
+    classes = [
+        find(api_key, version)
+        for api_key, versions in _FIRST_MESSAGES
+        for version in versions
+        for find in (request_class, response_class)
+    ]
+    # Not at the top: kio must come in by the functions above, which keep it small.
+    from shoal.wire.codec import entity_format
+
+    for cls in classes:
+        entity_format(cls)
+
+
+def _ending(action: Callable[[], None]) -> NoReturn:
+    """Do it and end this process: nothing of the process that was forked may run on."""
+    code = 1
+    try:
+        action()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the last place where it can be told
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _report(reports: int, **values: Any) -> None:
+    try:
+        os.write(reports, json.dumps(values).encode() + b"\n")
+    except BrokenPipeError:
+        # The supervisor is gone; so will we be.
+        return
+
+
+def _log_to(path: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
+    os.close(descriptor)
+    logging.basicConfig(
+        level=os.environ.get(_ENVIRONMENT_LOG_LEVEL, "INFO"),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _ignore(*_: object) -> None:
+    """A handler, so that the signal arrives at all."""

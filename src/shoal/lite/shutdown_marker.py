@@ -1,0 +1,64 @@
+"""How the process before us ended, read from a file that it left.
+
+A broker that starts writes that it runs, and on which boot of the machine. One that ends by
+itself, with everything on the disk, writes that. What is found at the next start:
+
+    ended by itself                 the logs can be trusted as they are
+    runs, on this very boot         it was killed; what it wrote is in the page cache or on the
+                                    disk, only the batch it was writing may be torn
+    runs, on another boot           the machine went down: what was not flushed may be gone
+"""
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from shoal.lite.log.files import replace_file
+from shoal.lite.log.partition_log import Ended
+
+MARKER_NAME = "shutdown-marker.json"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class ShutdownMarker:
+    """The file in a broker's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / MARKER_NAME
+
+    def begin(self) -> Ended:
+        """How the last process ended; from now on the file says that one runs."""
+        ended = self._read()
+        self._write("running")
+        return ended
+
+    def end_cleanly(self) -> None:
+        """To be called when everything is on the disk."""
+        self._write("ended")
+
+    def _read(self) -> Ended:
+        try:
+            content = json.loads(self._path.read_bytes())
+            state, boot_id = content["state"], content["boot_id"]
+        except FileNotFoundError:
+            return Ended.UNKNOWN
+        except (ValueError, KeyError, TypeError):
+            return Ended.UNKNOWN
+        if state == "ended":
+            return Ended.CLEANLY
+        return Ended.KILLED if boot_id == current_boot_id() else Ended.UNKNOWN
+
+    def _write(self, state: str) -> None:
+        content = {"format": 1, "state": state, "boot_id": current_boot_id()}
+        replace_file(self._path, json.dumps(content).encode())
+
+
+@cache
+def current_boot_id() -> str:
+    """Names the time since the machine was last started."""
+    if _BOOT_ID.exists():
+        return _BOOT_ID.read_text().strip()
+    command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return answer.stdout.strip()

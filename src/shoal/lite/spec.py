@@ -1,0 +1,61 @@
+"""What the processes of a cluster are told when they start. Travels as JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# How long a broker may take to serve clients, and to end when it is told to.
+READY_PATIENCE_S = 30.0
+STOP_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """One broker of one cluster."""
+
+    broker_id: int
+    cluster_id: str
+    # The broker's own folder, and that of the cluster's metadata.
+    folder: str
+    metadata_folder: str
+    host: str
+    # 0: any free port; the broker tells which when it is ready.
+    port: int
+    # Settings by Apache Kafka's names.
+    properties: dict[str, str]
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder)
+
+    @property
+    def metadata_path(self) -> Path:
+        return Path(self.metadata_folder)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "BrokerSpec":
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorSpec:
+    """What a supervisor is told when it starts."""
+
+    directory: str
+    brokers: int
+    host: str
+    properties: dict[str, str]
+    # The folder is removed at the end.
+    temporary: bool
+    # Who started it; None if it must go on without.
+    owner_pid: int | None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "SupervisorSpec":
+        return cls(**json.loads(text))

@@ -1,0 +1,382 @@
+"""The process that owns the nodes of a cluster.
+
+    python -m shoal.lite.supervisor        started by `shoal.lite.cluster`, with a line of JSON
+                                           on its standard input that says what to run
+
+It starts brokers, kills, pauses and restarts them as it is told over its control port, sees at
+once when one dies, and keeps their ports for them. It ends when it is told to, or when its owner
+(the process that started it) is gone: then its standard input closes, and everything that it
+started is gone within 2 seconds. If it is killed itself, the lifeline of its nodes closes.
+
+Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, and
+mostly a node; each gets one line back.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
+from shoal.lite.fork_server import ForkServer
+from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, BrokerSpec, SupervisorSpec
+from shoal.model.errors import ShoalError, SystemFailure, UsageError
+
+# An owner that died must find nothing left after 2 s.
+ORPHAN_PATIENCE_S = 1.0
+_LOCK_PATIENCE_S = 5.0
+_LINE_LIMIT_BYTES = 64 * 1024
+
+# Linux lets two sockets have a port as long as only one listens; macOS does not.
+_CAN_RESERVE = sys.platform == "linux"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class NodeState:
+    """A broker as the supervisor knows it."""
+
+    id: int
+    host: str
+    port: int = 0
+    pid: int = 0
+    # starting, running, paused, or dead
+    state: str = "dead"
+    started: "asyncio.Future[None] | None" = None
+    spawned: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Bound, never listened on: nobody else gets the port while its broker is down.
+    reservation: socket.socket | None = None
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "host": self.host,
+            "port": self.port,
+            "pid": self.pid,
+            "state": self.state,
+        }
+
+
+class Supervisor:
+    """One cluster's nodes, and what may be done to them."""
+
+    def __init__(self, spec: SupervisorSpec, folder: ClusterFolder, forks: ForkServer) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._forks = forks
+        self._unread_reports = b""
+        self._nodes = {
+            broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
+            for broker_id in range(1, spec.brokers + 1)
+        }
+        self._token = secrets.token_hex(16)
+        self._end = asyncio.Event()
+        self._stop_patience_s = STOP_PATIENCE_S
+        self._commands: dict[str, Callable[[int], Awaitable[None]]] = {
+            "kill": self._kill,
+            "stop": self._stop,
+            "pause": self._pause,
+            "resume": self._resume,
+            "restart": self._restart,
+        }
+
+    async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
+        """Start everything, serve commands until told to end, end everything."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._forks.reports, self._on_reports)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+        self._watch_owner(loop)
+        try:
+            for broker_id in self._nodes:
+                await self._start(broker_id)
+            self._folder.ports = {node.id: node.port for node in self._nodes.values()}
+            self._folder.save()
+            server = await asyncio.start_server(
+                self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
+            )
+            port = server.sockets[0].getsockname()[1]
+            self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
+            on_ready(self._status())
+            await self._end.wait()
+            server.close()
+        finally:
+            self._folder.retract_control()
+            await self._end_nodes()
+            loop.remove_reader(self._forks.reports)
+
+    def _watch_owner(self, loop: asyncio.AbstractEventLoop) -> None:
+        owner_pid = self._spec.owner_pid
+        if owner_pid is None:
+            return
+        signs = [sys.stdin.fileno()]
+        # A child that the owner forked may hold the pipe open after the owner's death.
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                signs.append(os.pidfd_open(owner_pid))
+
+        def on_owner_gone() -> None:
+            _logger.info("the owner is gone")
+            self._stop_patience_s = ORPHAN_PATIENCE_S
+            self._end.set()
+            for sign in signs:
+                loop.remove_reader(sign)
+
+        for sign in signs:
+            loop.add_reader(sign, on_owner_gone)
+
+    async def _end_nodes(self) -> None:
+        if self._spec.temporary:
+            endings = [self._kill(broker_id) for broker_id in self._nodes]
+        else:
+            endings = [self._stop(broker_id) for broker_id in self._nodes]
+        await asyncio.gather(*endings)
+
+    # Nodes
+
+    async def _start(self, broker_id: int) -> None:
+        node = self._nodes[broker_id]
+        if node.reservation is None:
+            node.reservation = _reserved(node.host, node.port)
+            node.port = node.reservation.getsockname()[1]
+            if not _CAN_RESERVE:
+                node.reservation.close()
+        node.state = "starting"
+        node.spawned.clear()
+        node.ended.clear()
+        node.started = asyncio.get_running_loop().create_future()
+        spec = BrokerSpec(
+            broker_id=broker_id,
+            cluster_id=self._folder.cluster_id,
+            folder=str(self._folder.broker(broker_id)),
+            metadata_folder=str(self._folder.metadata),
+            host=node.host,
+            port=node.port,
+            properties=self._spec.properties,
+        )
+        self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"))
+        try:
+            async with asyncio.timeout(READY_PATIENCE_S):
+                await node.started
+        except TimeoutError:
+            message = f"broker {broker_id} was not ready within {READY_PATIENCE_S:.0f} s"
+            raise SystemFailure(message) from None
+
+    async def _kill(self, broker_id: int) -> None:
+        node = self._nodes[broker_id]
+        if node.state != "dead":
+            await node.spawned.wait()
+            _signal(node.pid, signal.SIGKILL)
+            await node.ended.wait()
+
+    async def _stop(self, broker_id: int) -> None:
+        node = self._nodes[broker_id]
+        if node.state == "dead":
+            return
+        await node.spawned.wait()
+        _signal(node.pid, signal.SIGTERM)
+        _signal(node.pid, signal.SIGCONT)
+        try:
+            async with asyncio.timeout(self._stop_patience_s):
+                await node.ended.wait()
+        except TimeoutError:
+            _logger.warning("broker %d did not end in time", broker_id)
+            await self._kill(broker_id)
+
+    async def _pause(self, broker_id: int) -> None:
+        node = self._living(broker_id)
+        await node.spawned.wait()
+        _signal(node.pid, signal.SIGSTOP)
+        node.state = "paused"
+
+    async def _resume(self, broker_id: int) -> None:
+        node = self._living(broker_id)
+        await node.spawned.wait()
+        _signal(node.pid, signal.SIGCONT)
+        node.state = "running"
+
+    async def _restart(self, broker_id: int) -> None:
+        await self._stop(broker_id)
+        await self._start(broker_id)
+
+    def _living(self, broker_id: int) -> NodeState:
+        node = self._nodes[broker_id]
+        if node.state == "dead":
+            raise UsageError(f"broker {broker_id} is not running", remedy="restart it first")
+        return node
+
+    def _on_reports(self) -> None:
+        data = os.read(self._forks.reports, 65536)
+        if not data:
+            self._on_fork_server_gone()
+            return
+        *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
+        for line in lines:
+            self._on_report(json.loads(line))
+
+    def _on_fork_server_gone(self) -> None:
+        """Nobody tells any more when a broker ends: end them all, and then ourselves."""
+        _logger.error("the fork server has died")
+        asyncio.get_running_loop().remove_reader(self._forks.reports)
+        for node in self._nodes.values():
+            if node.pid:
+                _signal(node.pid, signal.SIGKILL)
+            node.state = "dead"
+            node.spawned.set()
+            node.ended.set()
+        self._end.set()
+
+    def _on_report(self, report: dict[str, Any]) -> None:
+        node = self._nodes[report["broker"]]
+        if report["kind"] == "spawned":
+            node.pid = report["pid"]
+            node.spawned.set()
+        elif report["kind"] == "ready":
+            node.state = "running"
+            self._settle(node, None)
+        elif report["kind"] == "failed":
+            error = SystemFailure(
+                f"broker {node.id} did not start: {report['message']}", remedy=report["remedy"]
+            )
+            self._settle(node, error)
+        else:
+            _logger.info("broker %d, process %d, ended: %d", node.id, node.pid, report["code"])
+            node.state = "dead"
+            node.pid = 0
+            node.ended.set()
+            log_file = self._folder.log_file(f"broker-{node.id}")
+            remedy = f"its log is {log_file}"
+            self._settle(node, SystemFailure(f"broker {node.id} died at start", remedy=remedy))
+
+    def _settle(self, node: NodeState, error: SystemFailure | None) -> None:
+        if node.started is None or node.started.done():
+            return
+        if error is None:
+            node.started.set_result(None)
+        else:
+            node.started.set_exception(error)
+
+    # Control
+
+    def _status(self) -> dict[str, Any]:
+        return {"nodes": [node.described() for node in self._nodes.values()]}
+
+    async def _on_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (ValueError, ConnectionError) as error:
+            _logger.info("control connection closed: %s", error)
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            raise ValueError("not an object")  # noqa: TRY004 - what the line says, not our types
+        if not hmac.compare_digest(str(request.get("token")).encode(), self._token.encode()):
+            raise ValueError("wrong token")
+        try:
+            await self._obey(str(request.get("command")), request.get("node"))
+        except ShoalError as error:
+            return {"error": str(error), "remedy": error.remedy}
+        return self._status()
+
+    async def _obey(self, command: str, broker_id: object) -> None:
+        if command == "status":
+            return
+        if command == "shutdown":
+            self._end.set()
+            return
+        if command not in self._commands:
+            raise UsageError(f"there is no command {command!r}")
+        node = self._nodes.get(broker_id) if isinstance(broker_id, int) else None
+        if node is None:
+            known = ", ".join(map(str, self._nodes))
+            raise UsageError(f"there is no broker {broker_id!r}; there is {known}")
+        # Pausing and killing must work while a restart waits.
+        if command in {"restart", "stop"}:
+            async with node.lock:
+                await self._commands[command](node.id)
+        else:
+            await self._commands[command](node.id)
+
+
+def _reserved(host: str, port: int) -> socket.socket:
+    """Bind a port without listening: clients are refused, and nobody else gets it."""
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        reservation.bind((host, port))
+    except OSError as error:
+        reservation.close()
+        raise SystemFailure(
+            f"port {port} of {host} cannot be had: {os.strerror(error.errno or 0)}",
+            remedy="end what uses it; the clients of this cluster know it by that port",
+        ) from error
+    return reservation
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tell(answer: dict[str, Any]) -> None:
+    """The one line on standard output that the owner waits for."""
+    os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def main() -> None:
+    spec = SupervisorSpec.from_json(sys.stdin.readline())
+    if spec.owner_pid is None and os.fork():
+        # Whoever started us can wait for us to end, and has no child left then.
+        os._exit(0)
+    folder = ClusterFolder(Path(spec.directory))
+    try:
+        # Held until this process and everything it starts has ended. Brokers of a supervisor
+        # that was killed are gone within moments.
+        folder.lock(_LOCK_PATIENCE_S)
+        _log_to(folder.log_file("supervisor"))
+        folder.load()
+        forks = ForkServer()
+        try:
+            asyncio.run(Supervisor(spec, folder, forks).run(_tell))
+        finally:
+            forks.close()
+    except ShoalError as error:
+        _logger.info("%s", error)
+        _tell({"error": str(error), "remedy": error.remedy})
+    finally:
+        if spec.temporary:
+            shutil.rmtree(spec.directory, ignore_errors=True)
+
+
+def _log_to(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, sys.stderr.fileno())
+    os.close(descriptor)
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+if __name__ == "__main__":
+    main()
