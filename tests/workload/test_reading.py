@@ -48,6 +48,7 @@ def test_positions_move_and_messages_come_out() -> None:
     assert logs.positions == {LOG: 13, OTHER: 2}
     delivered = logs.decode(found)
     assert delivered.log.tolist() == [0, 0, 0, 1, 1]
+    assert delivered.batch.tolist() == [0, 0, 0, 1, 1]
     assert delivered.offset.tolist() == [10, 11, 12, 0, 1]
     assert delivered.messages.sequence.tolist() == [0, 1, 2, 5, 6]
     assert delivered.timestamp_us.tolist() == [7000] * 5
@@ -119,6 +120,7 @@ def test_a_batch_that_cannot_be_taken_apart_stops_nobody() -> None:
     logs = reader(position=4)
     delivered = logs.decode(logs.advance(LOG, answer(broken, good)))
     assert delivered.offset.tolist() == [4, 5, 6, 7, 8]
+    assert delivered.batch.tolist() == [0, 0, 0, 1, 1]
     assert delivered.messages.kind.tolist() == [Kind.UNREADABLE] * 3 + [Kind.MESSAGE] * 2
     assert delivered.messages.intact.tolist() == [False] * 3 + [True] * 2
     assert len(logs.decode([])) == 0

@@ -29,6 +29,12 @@ from shoal.workload.specs import ConsumerSpec, JsonSpec
 
 _REPORT_INTERVAL_S = 0.5
 _ASSIGNMENTS_PER_EPOCH = 1000
+# Small answers are taken apart together: for each by itself it would cost a multiple. Not too
+# many, though, because meanwhile nobody looks at the clock for the next answer.
+_TAKE_APART_BYTES = 1024 * 1024
+_TAKE_APART_S = 0.05
+
+Longs = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,10 @@ class _Consumer:
         self._arrived: set[Arrival] = set()
         self._told: set[Arrival] = set()
         self._counts = np.zeros(len(Kind), np.int64)
+        self._found: list[FoundBatch] = []
+        self._received_us: list[int] = []
+        self._found_bytes = 0
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def run(self) -> ConsumerSummary:
         for tp in self._logs.positions:
@@ -88,6 +98,8 @@ class _Consumer:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await self._sealing.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
         return await self._end()
 
     async def _until_stopped(self, reading: "asyncio.Task[None]") -> None:
@@ -107,7 +119,28 @@ class _Consumer:
             stop.cancel()
 
     def _receive(self, found: list[FoundBatch], received_us: int) -> None:
-        delivered = self._logs.decode(found)
+        """Note what arrived and when; taken apart a little later, together with others."""
+        self._found += found
+        self._received_us += [received_us] * len(found)
+        self._found_bytes += sum(item.batch.size for item in found)
+        if self._found_bytes >= _TAKE_APART_BYTES:
+            self._take_apart()
+        elif self._alarm is None:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(_TAKE_APART_S, self._take_apart)
+
+    def _take_apart(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._found:
+            return
+        received_us = np.array(self._received_us, np.int64)
+        delivered = self._logs.decode(self._found)
+        self._found, self._received_us, self._found_bytes = [], [], 0
+        self._record(delivered, received_us[delivered.batch])
+
+    def _record(self, delivered: Delivered, received_us: Longs) -> None:
         kinds = delivered.messages.kind
         counts = np.bincount(kinds, minlength=len(Kind))
         self._counts += counts
@@ -116,9 +149,10 @@ class _Consumer:
             self._record_receipts(delivered, received_us)
         elif ours:
             chosen = (kinds == Kind.MESSAGE) | (kinds == Kind.UNREADABLE)
-            self._record_receipts(delivered.only(chosen), received_us)
+            self._record_receipts(delivered.only(chosen), received_us[chosen])
         if counts[Kind.MARKER]:
-            self._record_markers(delivered.only(kinds == Kind.MARKER), received_us)
+            chosen = kinds == Kind.MARKER
+            self._record_markers(delivered.only(chosen), received_us[chosen])
         self._seal_if_due()
 
     def _columns(self, delivered: Delivered) -> dict[str, Any]:
@@ -142,7 +176,7 @@ class _Consumer:
         logs = [self._names[tp] for tp in self._logs.logs]
         return Names(np.where(topic, topic, delivered.log + len(names)), [*names, *logs])
 
-    def _record_receipts(self, delivered: Delivered, received_us: int) -> None:
+    def _record_receipts(self, delivered: Delivered, received_us: Longs) -> None:
         assignments = np.array([self._assignments[tp] for tp in self._logs.logs], np.int32)
         self._recorder.append(
             "receipts",
@@ -154,7 +188,7 @@ class _Consumer:
             intact=delivered.messages.intact,
         )
 
-    def _record_markers(self, delivered: Delivered, received_us: int) -> None:
+    def _record_markers(self, delivered: Delivered, received_us: Longs) -> None:
         messages = delivered.messages
         sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
         columns = self._columns(delivered)
@@ -180,6 +214,7 @@ class _Consumer:
             self._told |= set(news)
 
     def _moved(self, tp: TopicPartition) -> None:
+        self._take_apart()  # under the number of the assignment that it came by
         self._assignments[tp] += 1
         self._assign(tp)
 
@@ -210,6 +245,7 @@ class _Consumer:
         )
 
     async def _end(self) -> ConsumerSummary:
+        self._take_apart()
         await self._seal()
         for tp, position in self._logs.positions.items():
             self._recorder.append(

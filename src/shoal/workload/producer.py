@@ -17,7 +17,6 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from shoal.client.producer import IdempotentSession, PlainSession, Session
 from shoal.client.results import ProduceResult
 from shoal.model.errors import UsageError
 from shoal.model.findings import Outcome
-from shoal.model.ledger import OUTCOMES
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from shoal.wire.columns import encode_columns
@@ -36,6 +34,7 @@ from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
 from shoal.workload.envelope import MOST_MESSAGES, Envelope, Kind
 from shoal.workload.envelope_columns import MessageWriter, WrittenMessages
 from shoal.workload.outbox import Share, TopicOutbox
+from shoal.workload.outcomes import OutcomeRows
 from shoal.workload.recorder import Recorder
 from shoal.workload.schedule import SteadySchedule
 from shoal.workload.specs import JsonSpec, ProducedTopic, ProducerSpec
@@ -49,7 +48,6 @@ _LONGEST_NAP_S = 0.1
 _MARKER_INTERVAL_S = 1.0
 _DRAIN_LOOK_S = 0.02
 _LAST_ANSWERS_S = 10.0  # for answers still owed when told to stop
-_OUTCOME_NUMBERS = {Outcome(name): number for number, name in enumerate(OUTCOMES)}
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,9 @@ class _Producer:
         self._most = max(spec.max_batch_bytes // spec.size_bytes, 1)
         # Where messages come more seldom than the linger lasts, waiting gains nothing.
         self._linger_us = spec.linger_us if spec.rate_per_s * spec.linger_us >= 2e6 else 0
+        self._outcomes = OutcomeRows(
+            spec.producer, {topic.name: topic.outbox.schedule for topic in self._topics}
+        )
         self._unanswered: dict[asyncio.Future[ProduceResult], tuple[_Topic, Share, int]] = {}
         self._counts = dict.fromkeys(Outcome, 0)
         self._attempts = 0
@@ -209,23 +210,8 @@ class _Producer:
             self._record(topic, share, sent_us, answer.result())
 
     def _record(self, topic: _Topic, share: Share, sent_us: int, result: ProduceResult) -> None:
-        is_ok = result.outcome is Outcome.OK
-        offset: Any = -1
-        if is_ok and result.base_offset >= 0:
-            offset = result.base_offset + np.arange(len(share), dtype=np.int64)
-        self._recorder.append(
-            "attempts",
-            producer=self._spec.producer,
-            topic=topic.name,
-            lane=share.lanes,
-            sequence=share.sequences,
-            outcome=_OUTCOME_NUMBERS[result.outcome],
-            error=result.error_code,
-            offset=offset,
-            intended_us=topic.outbox.schedule.intended_us(share.numbers),
-            sent_us=sent_us,
-            acked_us=time.time_ns() // 1000 if is_ok else -1,
-        )
+        acked_us = time.time_ns() // 1000 if result.outcome is Outcome.OK else -1
+        self._outcomes.add(topic.name, share, result, (sent_us, acked_us))
         self._counts[result.outcome] += len(share)
 
     # ------------------------------------------------------------ time
@@ -302,12 +288,14 @@ class _Producer:
             # Decides: what never left has failed, the rest is unknown.
             await self._session.close()
             await asyncio.sleep(0)
+        self._outcomes.move_to(self._recorder)
         await self._sealing.finish()
         await self._recorder.seal()
 
     def _seal_and_report(self) -> None:
         self._sealing.check()
         if self._recorder.seal_is_due() and not self._sealing.is_running:
+            self._outcomes.move_to(self._recorder)
             self._sealing.start(self._recorder.seal())
         if time.monotonic() - self._reported_s >= _REPORT_INTERVAL_S:
             self._report()

@@ -43,6 +43,7 @@ class FoundBatch:
 class Delivered:
     """Records in the order of arrival, within each log by offset."""
 
+    batch: Longs  # into the list of batches that was decoded
     log: Ints  # into `LogReader.logs`
     offset: Longs
     timestamp_us: Longs  # -1: none
@@ -55,6 +56,7 @@ class Delivered:
     def only(self, chosen: Flags) -> "Delivered":
         m = self.messages
         return Delivered(
+            self.batch[chosen],
             self.log[chosen],
             self.offset[chosen],
             self.timestamp_us[chosen],
@@ -123,6 +125,7 @@ class LogReader:
         stamped = np.array([i.batch.timestamp_type == LOG_APPEND_TIME for i in found], np.bool_)
         timestamp_us = np.where(records.timestamp < 0, -1, records.timestamp * 1000)
         return Delivered(
+            np.repeat(np.arange(len(found)), counts),
             np.repeat(logs, counts),
             records.offset,
             timestamp_us,
@@ -164,7 +167,8 @@ def _unreadable(item: FoundBatch) -> Delivered:
         none,
         np.zeros(count, np.bool_),
     )
-    return Delivered(np.full(count, item.log, np.int32), offsets, none, none, messages)
+    logs, batch = np.full(count, item.log, np.int32), np.zeros(count, np.int64)
+    return Delivered(batch, logs, offsets, none, none, messages)
 
 
 def _joined(parts: list[Delivered]) -> Delivered:
@@ -176,4 +180,6 @@ def _joined(parts: list[Delivered]) -> Delivered:
 
     names = ("kind", "producer", "topic", "lane", "sequence", "sent_us", "intact")
     messages = ReadMessages(*(join_messages(name) for name in names))
-    return Delivered(join("log"), join("offset"), join("timestamp_us"), join("append_us"), messages)
+    batch = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    stamps = (join("timestamp_us"), join("append_us"))
+    return Delivered(batch, join("log"), join("offset"), *stamps, messages)
