@@ -1,11 +1,11 @@
 """Idempotent producers: which batch is new, which is a duplicate, which is refused."""
 
 import pytest
-from support.lite_batches import batch_of
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import BatchHeader, unpack_header
 from shoal.lite.log.producer_state import ProducerStates
+from support.lite_batches import batch_of
 
 LAST_SEQUENCE = (1 << 31) - 1
 

@@ -1,0 +1,168 @@
+"""Every version that ApiVersions announces is served; everything else gets what Kafka gives."""
+
+import datetime as dt
+import struct
+from typing import Any
+
+import pytest
+
+from shoal.lite.api.table import APIS
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.messages import decode_response, response_class
+from support.lite_batches import batch_of
+from support.lite_client import PlainClient, at
+
+SECONDS = dt.timedelta(seconds=5)
+
+REQUESTS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.LIST_OFFSETS: {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "swept", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+    },
+    ApiKey.METADATA: {
+        "topics": [{"name": "swept", "topic_id": None}],
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    },
+    ApiKey.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
+    ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
+    ApiKey.CREATE_TOPICS: {"topics": [], "timeout": SECONDS, "validate_only": True},
+    ApiKey.DELETE_TOPICS: {"topics": [], "topic_names": [], "timeout": SECONDS},
+    ApiKey.DELETE_RECORDS: {
+        "topics": [{"name": "swept", "partitions": [{"partition_index": 0, "offset": 0}]}],
+        "timeout": SECONDS,
+    },
+    ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": SECONDS},
+    ApiKey.DESCRIBE_CONFIGS: {
+        "resources": [{"resource_type": 2, "resource_name": "swept", "configuration_keys": None}],
+        "include_synonyms": True,
+        "include_documentation": True,
+    },
+    ApiKey.CREATE_PARTITIONS: {
+        "topics": [{"name": "swept", "count": 2, "assignments": None}],
+        "timeout": SECONDS,
+        "validate_only": True,
+    },
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "swept",
+                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "5000"}],
+            }
+        ],
+        "validate_only": False,
+    },
+    ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": False},
+}
+HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
+
+
+def errors_in(message: object) -> list[int]:
+    """All error codes anywhere in a message."""
+    if isinstance(message, tuple):
+        return [code for item in message for code in errors_in(item)]
+    if not hasattr(message, "__dataclass_fields__"):
+        return []
+    found = [
+        code for name in message.__dataclass_fields__ for code in errors_in(getattr(message, name))
+    ]
+    code = getattr(message, "error_code", 0)
+    return [*found, int(code)] if code else found
+
+
+@pytest.fixture
+def swept(client: PlainClient) -> None:
+    known = client.request(ApiKey.METADATA, 4, topics=None, allow_auto_topic_creation=False)
+    if "swept" not in {topic.name for topic in known.topics}:
+        client.create_topic("swept")
+
+
+def test_the_sweep_covers_every_registered_api() -> None:
+    assert REQUESTS.keys() | HOT == APIS.keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [
+        pytest.param(key, version, id=f"{key.name}-{version}")
+        for key in REQUESTS
+        for version in range(APIS[key].least, APIS[key].most + 1)
+    ],
+)
+@pytest.mark.usefixtures("swept")
+def test_every_version_is_served(client: PlainClient, key: ApiKey, version: int) -> None:
+    response = client.request(key, version, **REQUESTS[key])
+    expected = [15] if key == ApiKey.FIND_COORDINATOR else []
+    assert errors_in(response) == expected
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+def test_every_version_of_produce(client: PlainClient, topic: str, version: int) -> None:
+    answer = client.produce(topic, batch_of(b"a", b"b"), version=version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert answer.log_start_offset == (0 if version >= 5 else -1)
+
+
+@pytest.mark.parametrize("version", range(4, 17))
+def test_every_version_of_fetch(client: PlainClient, topic: str, version: int) -> None:
+    batch = batch_of(b"a", b"b")
+    client.produce(topic, batch)
+    described = client.request(
+        ApiKey.METADATA,
+        12,
+        topics=[{"name": topic, "topic_id": None}],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    ).topics[0]
+    wanted = at(topic, 0)._replace(topic_id=described.topic_id)
+    response = client.fetch(wanted, version=version)
+    [fetched] = response.partitions
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert (fetched.error_code, fetched.high_watermark, fetched.last_stable_offset) == (0, 2, 2)
+    assert fetched.records[21:] == batch[21:]
+
+
+def test_api_versions_tells_what_is_registered(client: PlainClient) -> None:
+    response = client.request(
+        ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1"
+    )
+    ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+    assert ranges[ApiKey.PRODUCE] == (0, 11)
+    assert ranges[ApiKey.FETCH] == (4, 16)
+    assert ranges.keys() == APIS.keys()
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767])
+def test_an_unknown_version_of_api_versions_gets_a_response_of_version_0(
+    client: PlainClient, version: int
+) -> None:
+    client.send_frame(struct.pack(">hhih", 18, version, 7, -1), b"\x00rubbish of the future")
+    correlation_id, response = decode_response(
+        client.receive_frame(), response_class(ApiKey.API_VERSIONS, 0)
+    )
+    assert correlation_id == 7
+    assert response.error_code == 35
+    [itself] = response.api_keys
+    assert (itself.api_key, itself.min_version, itself.max_version) == (18, 0, 4)
+    # The connection is still good for a version that is served.
+    assert client.request(ApiKey.API_VERSIONS, 0).error_code == 0
+
+
+def test_a_client_with_an_illegal_name_is_told(client: PlainClient) -> None:
+    response = client.request(
+        ApiKey.API_VERSIONS, 3, client_software_name="no spaces", client_software_version="1"
+    )
+    assert response.error_code == 42
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(999, 0), (-1, 0), (11, 0), (4, 1), (0, 2), (0, 12), (1, 3), (3, 13)]
+)
+def test_an_unknown_api_or_version_costs_the_connection(
+    client: PlainClient, key: int, version: int
+) -> None:
+    client.send_frame(struct.pack(">hhih", key, version, 1, -1), b"\x00" * 20)
+    assert client.is_hung_up()
