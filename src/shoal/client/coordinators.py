@@ -6,7 +6,7 @@ Rules of this file:
   the call's time is over; the caller sees any other code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -41,8 +41,12 @@ class Coordinator:
         *,
         at_least: int = 0,
         at_most: int | None = None,
+        check: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Ask the coordinator, with retries; raises for the answer's own error code."""
+        """Ask the coordinator, with retries; raises for the answer's own error code.
+
+        `check` raises for codes deeper inside the answer, by `Coordinator.check`.
+        """
 
         async def attempt() -> Any:
             try:
@@ -54,6 +58,8 @@ class Coordinator:
                 self._node_id = None
                 raise
             self.check(int(getattr(response, "error_code", Code.NONE)))
+            if check is not None:
+                check(response)
             return response
 
         return await self._core.retrying(attempt)

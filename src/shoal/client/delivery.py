@@ -100,7 +100,8 @@ class PartitionLine:
         self._next_sequence = 0
         self._is_established = False
         self._is_recovering = False
-        # The oldest batch that was refused for good; its number is free once all are back.
+        # The oldest batch that was refused for good. Its number is free once all are back;
+        # until then only what is before it is sent.
         self._refused_for_good: Parcel | None = None
 
     @property
@@ -151,7 +152,11 @@ class PartitionLine:
         is_first_of_identity = self.mode is not Mode.PLAIN and not self._is_established
         if self._in_flight >= (1 if is_first_of_identity else self._max_in_flight):
             return None
-        return next((parcel for parcel in self._parcels if not parcel.is_in_flight), None)
+        parcel = next((parcel for parcel in self._parcels if not parcel.is_in_flight), None)
+        refused = self._refused_for_good
+        if parcel is not None and refused is not None and parcel.serial > refused.serial:
+            return None
+        return parcel
 
     def sent(self, parcel: Parcel) -> None:
         """`parcel` leaves now; its header gets identity and number."""
@@ -210,7 +215,7 @@ class PartitionLine:
         refused = self._refused_for_good
         if refused is not None and parcel.serial > refused.serial:
             # Written behind one that was not: the numbers are not what we think they are.
-            self._end_identity()
+            return [parcel, *self._end_identity()]
         return [parcel]
 
     def _refused(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
@@ -229,13 +234,14 @@ class PartitionLine:
         return []
 
     def _out_of_sequence(self, parcel: Parcel, result: ProduceResult) -> list[Parcel]:
-        if parcel is not self._parcels[0] or self._refused_for_good is not None:
+        refused = self._refused_for_good
+        is_behind = refused is not None and parcel.serial > refused.serial
+        if is_behind or parcel is not self._parcels[0]:
             return []  # because of one before it; sent again in its turn
         if parcel.may_be_written or self.mode is Mode.TRANSACTIONAL:
             return self._given_up(parcel, result)
         # It is not in the log, and the broker has forgotten what was: number afresh.
-        self._end_identity()
-        return []
+        return self._end_identity()
 
     def _given_up(self, parcel: Parcel, failure: ProduceResult) -> list[Parcel]:
         self._parcels.remove(parcel)
@@ -247,16 +253,17 @@ class PartitionLine:
             if refused is None or parcel.serial < refused.serial:
                 self._refused_for_good = parcel
             return [parcel]
-        self._end_identity()
-        doubtful = [p for p in self._parcels if p.may_be_written and not p.is_in_flight]
-        for other in doubtful:
-            self._parcels.remove(other)
-            other.give_up(failure)
-        return [parcel, *doubtful]
+        return [parcel, *self._end_identity()]
 
-    def _end_identity(self) -> None:
+    def _end_identity(self) -> list[Parcel]:
+        """Go on under another one; returns the batches that must not be sent under it."""
         self._identity = None
         self._refused_for_good = None
+        doubtful = [p for p in self._parcels if p.may_be_written and not p.is_in_flight]
+        for parcel in doubtful:
+            self._parcels.remove(parcel)
+            parcel.give_up(parcel.last_failure or _NO_TIME)
+        return doubtful
 
     def _settle(self) -> None:
         """Once nothing is in flight, give back numbers that nobody can have used."""
@@ -264,15 +271,17 @@ class PartitionLine:
         if refused is None or self._in_flight:
             return
         behind = [parcel for parcel in self._parcels if parcel.serial > refused.serial]
-        if any(parcel.may_be_written for parcel in behind):
+        if not any(parcel.may_be_written for parcel in behind):
+            self._next_sequence = refused.base_sequence
+            self._refused_for_good = None
+            for parcel in behind:
+                parcel.base_sequence = UNSENT
+        elif len(behind) == len(self._parcels):
             # They are not in the log, for want of the one before them; but copies of them may
             # still be on the way, and must not find their numbers expected.
+            for parcel in behind:
+                parcel.may_be_written = False
             self._end_identity()
-            return
-        self._next_sequence = refused.base_sequence
-        self._refused_for_good = None
-        for parcel in behind:
-            parcel.base_sequence = UNSENT
 
 
 _NO_TIME: Final = ProduceResult(Outcome.FAILED, error_code=Code.REQUEST_TIMED_OUT)

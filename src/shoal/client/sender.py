@@ -50,8 +50,6 @@ class Sender:
         self._active: dict[TopicPartition, PartitionLine] = {}
         self._results: dict[Parcel, Result] = {}
         self._identity: Identity | None = None
-        # Partitions that may be sent to; None stands for all.
-        self._admitted: set[TopicPartition] | None = None
         self._requests: dict[int, int] = {}
         self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -101,6 +99,11 @@ class Sender:
         if unfinished:
             await asyncio.wait(unfinished)
 
+    async def quiet(self) -> None:
+        """Wait until no request is on its way, whatever became of its batches."""
+        if self._request_tasks:
+            await asyncio.wait(list(self._request_tasks))
+
     async def close(self) -> None:
         """Give up on whatever has no outcome, and stop."""
         self.abandon(ClientClosed("the producer was closed before the batch had an outcome"))
@@ -121,11 +124,6 @@ class Sender:
         self._identity = identity
         for line in self._lines.values():
             line.identify(identity)
-
-    def admit_only(self, partitions: set[TopicPartition] | None) -> None:
-        """Send to these partitions and hold the others back; None lifts that."""
-        self._admitted = partitions
-        self._pump()
 
     def abandon(self, reason: ClientError) -> None:
         """Give up on whatever has no outcome; identities are lost with it."""
@@ -180,7 +178,7 @@ class Sender:
             if line.needs_identity and not line.in_flight and self._get_identity is not None:
                 self._start("identity", self._fetch_identity)
             parcel = line.sendable(now)
-            if parcel is None or (self._admitted is not None and tp not in self._admitted):
+            if parcel is None:
                 continue
             if line.is_recovering and not is_current:
                 continue  # it may have failed because the leader is another one
