@@ -143,7 +143,9 @@ def _progress_bar() -> Iterator[Report]:
     """A bar for downloads on a terminal; elsewhere a line now and then."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     spoken = 0.0
-    with Progress(*columns, console=console.err, transient=True) as bar:
+    with Progress(
+        *columns, console=console.err, transient=True, disable=not console.err.is_terminal
+    ) as bar:
         task: TaskID | None = None
 
         def report(step: Step) -> None:

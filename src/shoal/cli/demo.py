@@ -94,7 +94,9 @@ def watching() -> "Iterator[Watch]":
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
     spoken = 0.0
     said = ""
-    with Progress(*columns, console=console.err, transient=True) as bar:
+    with Progress(
+        *columns, console=console.err, transient=True, disable=not console.err.is_terminal
+    ) as bar:
         task = bar.add_task("", total=None, counts="")
 
         def watch(step: "Step") -> None:

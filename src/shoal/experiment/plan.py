@@ -70,7 +70,11 @@ def description(run: str, experiment: Experiment, addresses: Addresses) -> Json:
 def workload_workers(run: str, experiment: Experiment, addresses: Addresses) -> list[WorkerSpec]:
     """The consumer and the producer."""
     consumer = ConsumerSpec(
-        run=run, group=GROUP, consumer="consumer-1", partitions=_beginnings(experiment)
+        run=run,
+        group=GROUP,
+        consumer="consumer-1",
+        topics=(experiment.topic,),
+        partitions=_beginnings(experiment),
     )
     producer = ProducerSpec(
         run=run,
@@ -95,7 +99,12 @@ def scan_workers(run: str, experiment: Experiment, addresses: Addresses) -> list
             f"scan-{cluster}",
             Role.SCAN,
             addresses.client_of(cluster),
-            ScanSpec(run=run, cluster=cluster, partitions=_beginnings(experiment)).to_json(),
+            ScanSpec(
+                run=run,
+                cluster=cluster,
+                topics=(experiment.topic,),
+                partitions=_beginnings(experiment),
+            ).to_json(),
         )
         for cluster in ("source", "target")
     ]

@@ -48,7 +48,6 @@ class Progress:
 
     doing: str
     sent: int = 0
-    acked: int = 0
     received: int = 0
     total: int = 0
 
@@ -144,8 +143,7 @@ def _progress(state: RunState, total: int) -> Progress:
     consumer = state.workers["consumer-1"].progress
     return Progress(
         "sending and receiving",
-        sent=int(producer.get("sent", 0)),
-        acked=int(producer.get("acked", 0)),
+        sent=int(producer.get("attempts", 0)),
         received=int(consumer.get("received", 0)),
         total=total,
     )
