@@ -14,9 +14,11 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.errors import WireError
 from shoal.wire.messages import known_versions, request_class, response_class
 
 _INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+OUTCOMES = {"read", "refused"}
 _STRINGS = ["", "a", "topic-ü", "x" * 200]
 
 
@@ -96,3 +98,12 @@ def _primitive(kafka_type: str, source: random.Random) -> Any:
         "uuid": lambda: uuid.UUID(int=source.getrandbits(128)),
     }
     return makers[kafka_type]()
+
+
+def read_or_refused(decode: Callable[..., object], *args: object) -> str:
+    """How bytes were taken: "read", or "refused" by a wire error; nothing else is expected."""
+    try:
+        decode(*args)
+    except WireError:
+        return "refused"
+    return "read"

@@ -161,8 +161,11 @@ def _message_class(api_key: int, version: int, kind: str) -> type[Any]:
 
 
 @cache
-def _codec() -> Any:
-    return _import("shoal.wire.codec")
+def _codec() -> ModuleType:
+    with _without_hypothesis():
+        from shoal.wire import codec
+
+    return codec
 
 
 def _import(path: str) -> ModuleType:
