@@ -94,13 +94,14 @@ class _Consumer:
         reading = asyncio.create_task(self._fetcher.run())
         try:
             await self._until_stopped(reading)
+            await _ended(reading)
+            # Not cancelled: rows that are on their way to the disk must get there.
+            await self._sealing.finish()
+            return await self._end()
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await _ended(reading)
             await self._sealing.cancel()
-            if self._alarm is not None:
-                self._alarm.cancel()
-        return await self._end()
+            self._take_apart()
 
     async def _until_stopped(self, reading: "asyncio.Task[None]") -> None:
         stop = asyncio.create_task(self._control.wait_stop())
@@ -124,10 +125,10 @@ class _Consumer:
         self._received_us += [received_us] * len(found)
         self._found_bytes += sum(item.batch.size for item in found)
         if self._found_bytes >= _TAKE_APART_BYTES:
-            self._take_apart()
+            self._take_apart_and_seal()
         elif self._alarm is None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(_TAKE_APART_S, self._take_apart)
+            self._alarm = loop.call_later(_TAKE_APART_S, self._take_apart_and_seal)
 
     def _take_apart(self) -> None:
         if self._alarm is not None:
@@ -139,6 +140,10 @@ class _Consumer:
         delivered = self._logs.decode(self._found)
         self._found, self._received_us, self._found_bytes = [], [], 0
         self._record(delivered, received_us[delivered.batch])
+
+    def _take_apart_and_seal(self) -> None:
+        self._take_apart()
+        self._seal_if_due()
 
     def _record(self, delivered: Delivered, received_us: Longs) -> None:
         kinds = delivered.messages.kind
@@ -153,7 +158,6 @@ class _Consumer:
         if counts[Kind.MARKER]:
             chosen = kinds == Kind.MARKER
             self._record_markers(delivered.only(chosen), received_us[chosen])
-        self._seal_if_due()
 
     def _columns(self, delivered: Delivered) -> dict[str, Any]:
         """The columns that receipts and markers have in common."""
@@ -259,3 +263,8 @@ class _Consumer:
         await self._recorder.seal()
         self._control.progress(self._report())
         return self._summary()
+
+
+async def _ended(reading: "asyncio.Task[None]") -> None:
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)

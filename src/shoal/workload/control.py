@@ -65,13 +65,19 @@ class Control(Protocol):
 class LocalControl:
     """A `Control` inside one process: several producers and consumers may share one."""
 
-    def __init__(self, *, groups: Iterable[str] = (), commit: Commit | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        groups: Iterable[str] = (),
+        commit: Commit | None = None,
+        on_progress: Callable[[Mapping[str, Any]], None] = lambda _report: None,
+    ) -> None:
         self._groups = frozenset(groups)
         self._commit = commit
+        self._on_progress = on_progress
         self._arrived: dict[str, dict[StreamLane, set[str]]] = {}
         self._finishing = False
         self._stop = asyncio.Event()
-        self.reports: list[Mapping[str, Any]] = []
 
     def finish(self) -> None:
         self._finishing = True
@@ -90,7 +96,7 @@ class LocalControl:
         await self._stop.wait()
 
     def progress(self, report: Mapping[str, Any]) -> None:
-        self.reports.append(report)
+        self._on_progress(report)
 
     async def drained(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:

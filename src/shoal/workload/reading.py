@@ -89,6 +89,7 @@ class LogReader:
         self.positions = dict(positions)
         self._index = {tp: index for index, tp in enumerate(self.logs)}
         self._isolation = isolation
+        decode_columns([])  # loads what is compiled, so that it makes no message late
 
     def advance(self, tp: TopicPartition, answer: FetchedPartition) -> list[FoundBatch]:
         """Move the position over everything in the answer; the batches that hold messages."""
