@@ -18,6 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from shoal.runtime.java import find_java
 from shoal.systems.jars import fetch_jars
 from shoal.wire.records import Record
+from support.apache import SHORT_LIVED_JVM
 
 JVM_FIXTURES = {"java_gateway", "java_records"}
 SOURCE = Path(__file__).with_name("RecordOracle.java")
@@ -42,7 +43,7 @@ def java_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaGatew
     scratch = tmp_path_factory.mktemp("java")
     port, process = launch_gateway(
         classpath=os.pathsep.join(map(str, class_path)),
-        javaopts=["-Xmx256m", "-XX:-UsePerfData", f"-Djava.io.tmpdir={scratch}"],
+        javaopts=[*SHORT_LIVED_JVM.split(), "-XX:-UsePerfData", f"-Djava.io.tmpdir={scratch}"],
         java_path=str(find_java().executable),
         die_on_exit=True,
         return_proc=True,

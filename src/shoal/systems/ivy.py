@@ -72,7 +72,13 @@ def fetch(
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "settings.xml").write_text(_SETTINGS)
     (scratch / "ivy.xml").write_text(_wish_list(jars))
-    command = ["-jar", str(find_ivy()), "-settings", str(scratch / "settings.xml")]
+    command = [
+        "-XX:-UsePerfData",
+        "-jar",
+        str(find_ivy()),
+        "-settings",
+        str(scratch / "settings.xml"),
+    ]
     command += ["-cache", str(scratch / "cache"), "-ivy", str(scratch / "ivy.xml")]
     command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
     said = ""
