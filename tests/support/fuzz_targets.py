@@ -47,6 +47,7 @@ from shoal.wire.records import (
     decode_records,
     encode_batch,
     encode_control_batch,
+    write_header,
 )
 from support.compressed_framings import BOMBS, FRAMINGS, LIARS
 from support.record_samples import SAMPLES
@@ -213,14 +214,55 @@ def _decode_section(data: bytearray, dice: random.Random) -> None:
     """A section that is damaged first and compressed then, so that the damage is reached."""
     if len(data) < 2:
         return
-    codec, count = data[0] & 3, data[1]
-    section = bytes(data[2:])
-    output = encode_batch([Record(0, dice.getrandbits(40), None, None)], codec=codec)
-    output[HEADER_SIZE:] = section if codec == 0 else compress(codec, section)
-    output[8:12] = (len(output) - LENGTH_END).to_bytes(4, "big")
-    output[23:27] = max(count - 1, 0).to_bytes(4, "big")
-    output[57:61] = count.to_bytes(4, "big")
+    codec, count, section = data[0] & 3, data[1], bytes(data[2:])
+    if dice.random() < 0.2:
+        count = 1 + int(dice.random() * 3)
+        section = b"".join(_odd_record(offset, dice) for offset in range(count))
+    output = bytearray(HEADER_SIZE) + (section if codec == 0 else compress(codec, section))
+    write_header(
+        output,
+        record_count=count,
+        last_offset_delta=max(count - 1, 0),
+        base_timestamp=dice.choice(_ODD_TIMESTAMPS),
+        max_timestamp=0,
+        codec=codec,
+    )
     _compare_codecs(Batch(memoryview(output)))
+
+
+_ODD_TIMESTAMPS = (0, -1, 1_700_000_000_000, (1 << 63) - 1, -(1 << 63))
+# Numbers at the edges of their types, and varints that are longer or larger than allowed.
+_ODD_VARINTS = tuple(
+    map(
+        bytes.fromhex,
+        (
+            "01",
+            "02",
+            "8000",
+            "feffffff0f",
+            "ffffffff0f",
+            "ffffffff1f",
+            "ffffffff7f",
+            "8080808010",
+            "808080808000",
+            "feffffffffffffffff01",
+            "ffffffffffffffffff01",
+            "ffffffffffffffffff02",
+            "80808080808080808000",
+            "8080808080808080808000",
+        ),
+    )
+)
+
+
+def _odd_record(offset: int, dice: random.Random) -> bytes:
+    """A record of a true length, with one odd number, and now and then a byte too much."""
+    numbers = [b"\x00", bytes((2 * offset,)), b"\x01", b"\x01", b"\x00"]
+    numbers[int(dice.random() * len(numbers))] = dice.choice(_ODD_VARINTS)
+    body = b"\x00" + b"".join(numbers)
+    if dice.random() < 0.1:
+        body += b"\x00"
+    return bytes((2 * len(body),)) + body
 
 
 def _compare_codecs(batch: Batch) -> None:
