@@ -30,6 +30,11 @@ class ProduceResult(NamedTuple):
     cause: ClientError | None = None
 
     @property
+    def offset(self) -> int:
+        """Where it is; for one record of a batch, its own offset."""
+        return self.base_offset
+
+    @property
     def is_ok(self) -> bool:
         return self.outcome is Outcome.OK
 

@@ -28,9 +28,9 @@ from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.core import Core
 from shoal.client.delivery import Identity, Mode, Parcel
 from shoal.client.errors import ClientError, KafkaError, ProducerFenced
-from shoal.client.producer import Session
 from shoal.client.producing import Produced
 from shoal.client.sender import Result, Sender
+from shoal.client.sessions import Session
 from shoal.client.transaction_state import Phase, TransactionState
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
