@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-PARTITIONS = 4
-
 
 @contextmanager
 def mock_cluster(*topics: str) -> Iterator[str]:

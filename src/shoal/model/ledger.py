@@ -9,6 +9,8 @@ Rules:
 - Offsets are those of the log named in the row; -1 stands for "none".
 - A message is named by (producer, topic, lane, sequence); `topic` is always the name that
   the producer wrote to, also in rows about the target.
+- A record under one of our keys whose identity block cannot be read stands in `receipts` and
+  `log` with producer "", lane -1, sequence -1 and `intact` false; its topic is its log's.
 - Every Parquet file carries the key `shoal.format` in its schema metadata.
 
 Columns are (name, Arrow type name) pairs, so that this module needs no Arrow.

@@ -8,6 +8,7 @@ Rules:
   only then may anyone act on those rows (commit an offset, call a lane drained).
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,9 +66,8 @@ class Recorder:
 
     async def reserve(self, producer: str, topic: str, *, lanes: Iterable[int], until: int) -> None:
         """Make it known that sequences below `until` of these lanes may be sent from now on."""
-        for lane in lanes:
-            line = {"kind": "reserve", "producer": producer, "topic": topic, "lane": lane}
-            await self._commit_as_worker({**line, "until": until})
+        line = {"kind": "reserve", "producer": producer, "topic": topic, "until": until}
+        await asyncio.gather(*(self._commit_as_worker({**line, "lane": lane}) for lane in lanes))
 
     async def foreign(self, cluster: str, count: int) -> None:
         """Record that so many records of that cluster were not of this run."""

@@ -1,0 +1,113 @@
+"""One run for tests: a folder, its commit log, a control, and the three roles to start."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.client import Client
+from shoal.workload.consumer import ConsumerSummary, consume
+from shoal.workload.control import LocalControl
+from shoal.workload.ledger import CommitLog, Run, create_run, open_run
+from shoal.workload.producer import ProducerSummary, produce
+from shoal.workload.recorder import Recorder
+from shoal.workload.scan import ScanSummary, scan
+from shoal.workload.specs import (
+    ConsumerSpec,
+    FetchSettings,
+    ProducedTopic,
+    ProducerSpec,
+    ScanSpec,
+    StartingPoint,
+)
+
+PARTITIONS = 4
+TOPIC = "orders"
+LANES = 8
+STARTS = tuple(StartingPoint(TOPIC, partition, 0) for partition in range(PARTITIONS))
+
+
+class Bench:
+    """One run: a folder, its commit log, a control, and the three roles to start."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        create_run(folder, {"run": "r1"})
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.log = CommitLog(folder)
+        self.reports: list[Mapping[str, Any]] = []
+        self.control = LocalControl(
+            groups=["g"], commit=self.log.append, on_progress=self.reports.append
+        )
+
+    def spec(self, **changes: Any) -> ProducerSpec:
+        settings: dict[str, Any] = {
+            "run": "r1",
+            "producer": "p0",
+            "topics": (ProducedTopic(TOPIC, PARTITIONS, LANES),),
+            "rate_per_s": 4000.0,
+            "messages": 1000,
+            "size_bytes": 200,
+            "drain_timeout_s": 10.0,
+        }
+        return ProducerSpec(**(settings | changes))
+
+    def recorder(self, worker: str, epoch: int = 1) -> Recorder:
+        return Recorder(
+            self.folder, worker=worker, epoch=epoch, commit=self.log.append, seal_interval_s=0.2
+        )
+
+    async def produce(self, spec: ProducerSpec, *, epoch: int = 1) -> ProducerSummary:
+        servers = {"bootstrap.servers": self.bootstrap}
+        async with Client(servers | spec.client_properties()) as client:
+            return await produce(spec, client, self.recorder("p", epoch), self.control)
+
+    async def consume(self, **changes: Any) -> ConsumerSummary:
+        settings: dict[str, Any] = {
+            "run": "r1",
+            "group": "g",
+            "consumer": "c0",
+            "topics": (TOPIC,),
+            "partitions": STARTS,
+            "fetching": FetchSettings(max_wait_ms=50),
+        }
+        async with Client({"bootstrap.servers": self.bootstrap}) as client:
+            spec = ConsumerSpec(**(settings | changes))
+            return await consume(spec, client, self.recorder("c"), self.control)
+
+    async def scan(self, starts: tuple[StartingPoint, ...] = STARTS) -> ScanSummary:
+        async with Client({"bootstrap.servers": self.bootstrap}) as client:
+            spec = ScanSpec("r1", "source", (TOPIC,), starts, FetchSettings(max_wait_ms=50))
+            return await scan(spec, client, self.recorder("s"))
+
+    async def produce_and_consume(
+        self, spec: ProducerSpec
+    ) -> tuple[ProducerSummary, ConsumerSummary]:
+        consuming = asyncio.create_task(self.consume())
+        try:
+            produced = await self.produce(spec)
+        finally:
+            self.control.stop()
+            consumed = await consuming
+        return produced, consumed
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("it did not happen in 20 s")
+
+    async def until_sent(self, count: int) -> None:
+        await self.until(lambda: any(r.get("attempts", 0) >= count for r in self.reports))
+
+    def run(self) -> Run:
+        return open_run(self.folder)
+
+
+def identities(run: Run, table: str) -> list[tuple[str, str, int, int]]:
+    rows = run.read(table)
+    columns = [rows[name].to_pylist() for name in ("producer", "topic", "lane", "sequence")]
+    return list(zip(*columns, strict=True))
