@@ -269,11 +269,9 @@ class ApacheCluster:
     def _end(self, *, patience_s: float) -> None:
         """Ends what runs, all at the same time, and tidies up."""
         for process in self._processes.values():
-            if process.is_alive():
-                # It may end by itself at this very moment.
-                with suppress(SystemFailure, ProcessLookupError):
-                    process.send(signal.SIGCONT)
-                    process.send(signal.SIGTERM if patience_s else signal.SIGKILL)
+            with suppress(SystemFailure):  # it may have ended by itself
+                process.send(signal.SIGCONT)
+                process.send(signal.SIGTERM if patience_s else signal.SIGKILL)
         deadline = time.monotonic() + patience_s
         for process in self._processes.values():
             process.wait(max(0, deadline - time.monotonic()))

@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -103,7 +104,7 @@ def _spark() -> Check:
     if version is None or importlib.util.find_spec("pyspark") is None:
         return Check("Spark", "missing", "pyspark is not installed", _install("spark"))
     oldest, limit = _SPARKS
-    numbers = tuple(int(part) for part in version.split(".")[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if not oldest <= numbers < limit:
         wanted = f"{oldest[0]}.{oldest[1]} or newer, below {limit[0]}"
         return Check("Spark", "missing", f"pyspark {version}; needs {wanted}", _install("spark"))

@@ -15,8 +15,9 @@ from typing import Final
 
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import ProcessIdentity
+from shoal.systems import guardian
 
-_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+_GUARDIAN: Final = guardian.__file__  # run by path, in a process of its own
 _LAST_WORDS_BYTES: Final = 4096
 
 
@@ -34,10 +35,10 @@ class GuardedProcess:
     ) -> None:
         """Starts `command` in `folder`; `scratch` is deleted if we die before it."""
         self.log = log
-        guardian = [sys.executable, "-I", "-S", str(_GUARDIAN), str(os.getpid())]
+        guarded = [sys.executable, "-I", "-S", _GUARDIAN, str(os.getpid())]
         with log.open("ab") as output:
             self._guardian = subprocess.Popen(
-                [*guardian, "" if scratch is None else str(scratch), *command],
+                [*guarded, "" if scratch is None else str(scratch), *command],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -65,9 +66,12 @@ class GuardedProcess:
 
     def send(self, number: signal.Signals) -> None:
         """Signals the process; says so if it is not there any more."""
-        if not self.is_alive():
-            raise SystemFailure(f"process {self.pid} is not running: {self.ending()}")
-        os.kill(self.pid, number)
+        if self.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+                return
+            self._guardian.wait()  # it follows its process at once
+        raise SystemFailure(f"process {self.pid} is not running: {self.ending()}")
 
     def pause(self) -> None:
         """Stops the process where it is and returns when it stands still."""
@@ -85,7 +89,7 @@ class GuardedProcess:
 
     def stop(self, patience_s: float) -> None:
         """Asks the process to end, and makes it end if it does not, paused or not."""
-        if self.is_alive():
+        with suppress(SystemFailure):  # it may end by itself at this very moment
             self.send(signal.SIGCONT)
             self.send(signal.SIGTERM)
             self.wait(patience_s)

@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -123,5 +122,4 @@ def _sha256(path: Path) -> str:
 
 
 def _lists() -> Path:
-    with resources.as_file(resources.files("shoal.systems") / "kafka_jars") as folder:
-        return folder
+    return Path(__file__).with_name("kafka_jars")
