@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
+from shoal.mirror import command
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.positions import read_positions
@@ -19,6 +20,11 @@ from support.mirror_mock import PARTITIONS, MockCluster, mock_cluster, read_topi
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 2000
+
+
+@pytest.fixture(autouse=True)
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture

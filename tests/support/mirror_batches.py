@@ -1,10 +1,12 @@
 """Batches for tests of the mirror, and a target that counts sequences as Kafka does."""
 
+import time
 from dataclasses import dataclass, field
 
 from shoal.client.codes import Code
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
+from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from shoal.wire.records import Record, decode_records, encode_batch
 
@@ -73,3 +75,9 @@ class SequencedTarget:
     def restart(self) -> None:
         """Of what it remembers only the last batch is left."""
         self._cached = self._cached[-1:]
+
+
+def pass_slowly(partition: TopicPartition, batch: Batch) -> Batch:
+    """A handler that makes a mirror slow."""
+    time.sleep(0.003)
+    return batch
