@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.client_partition import TP, World
 
 from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, outcome_of
@@ -12,6 +11,7 @@ from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
 from shoal.wire.batch import Batch
 from shoal.wire.records import Record, encode_batch
+from support.client_partition import TP, World
 
 OK = ProduceResult(Outcome.OK)
 LOST = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)

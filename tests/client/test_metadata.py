@@ -1,0 +1,225 @@
+"""The metadata cache and version negotiation, without a socket."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from shoal.client.codes import Code
+from shoal.client.errors import KafkaError, UnsupportedByBroker
+from shoal.client.metadata import (
+    BrokerAddress,
+    ClusterMetadata,
+    MetadataCache,
+    PartitionMetadata,
+    TopicMetadata,
+    from_response,
+)
+from shoal.client.requests import build_request, read_answer
+from shoal.client.versions import BrokerVersions, Negotiation
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.errors import Malformed, Truncated
+from shoal.wire.messages import (
+    decode_response,
+    encode_response,
+    known_versions,
+    response_class,
+)
+
+TP = TopicPartition("t", 0)
+ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
+BROKERS = {1: BrokerAddress(1, "a", 1), 2: BrokerAddress(2, "b", 2)}
+
+
+def cluster(leader: int, epoch: int = 0, topic_id: uuid.UUID | None = ID) -> ClusterMetadata:
+    topic = TopicMetadata("t", topic_id, partitions={0: PartitionMetadata(leader, epoch)})
+    return ClusterMetadata("c", 1, BROKERS, {"t": topic})
+
+
+def test_a_leader_is_one_whose_address_is_known() -> None:
+    assert cluster(leader=2).leader(TP) == 2
+    assert cluster(leader=3).leader(TP) is None
+    assert cluster(leader=-1).leader(TP) is None
+    assert cluster(leader=1).leader(TopicPartition("t", 1)) is None
+
+
+def test_why_there_is_no_leader() -> None:
+    assert cluster(leader=-1).problem(TP) == Code.LEADER_NOT_AVAILABLE
+    assert cluster(leader=1).problem(TopicPartition("t", 9)) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    refused = TopicMetadata("t", error=Code.TOPIC_AUTHORIZATION_FAILED)
+    assert ClusterMetadata(topics={"t": refused}).problem(TP) == Code.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_broker_that_lags_behind_takes_no_leader_back() -> None:
+    cache = MetadataCache(max_age_s=300)
+    cache.update(cluster(leader=2, epoch=5), now=0)
+    cache.update(cluster(leader=1, epoch=4), now=1)
+    assert cache.current.leader(TP) == 2
+    cache.update(cluster(leader=1, epoch=6), now=2)
+    assert cache.current.leader(TP) == 1
+
+
+def test_a_topic_made_again_is_another_topic() -> None:
+    cache = MetadataCache(max_age_s=300)
+    cache.update(cluster(leader=2, epoch=5), now=0)
+    cache.update(cluster(leader=1, epoch=0, topic_id=OTHER_ID), now=1)
+    assert cache.current.leader(TP) == 1
+
+
+def test_what_is_covered_by_age_and_trust() -> None:
+    cache = MetadataCache(max_age_s=10)
+    assert not cache.covers([], now=0)
+    cache.update(cluster(leader=1), now=100)
+    assert cache.covers(["t"], now=109)
+    assert not cache.covers(["t"], now=111)
+    assert not cache.covers(["other"], now=101)
+    cache.invalidate()
+    assert not cache.covers([], now=101)
+    cache.update(ClusterMetadata("c", 1, BROKERS), now=102)
+    assert cache.covers(["t"], now=103), "topics that an answer leaves out stay known"
+
+
+def test_forgotten_topics_are_not_asked_for() -> None:
+    cache = MetadataCache(max_age_s=10)
+    cache.want(["t", "u"])
+    cache.update(cluster(leader=1), now=0)
+    cache.forget(["t"])
+    assert cache.wanted == {"u"}
+    assert "t" not in cache.current.topics
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_a_response_of_every_version_is_read(version: int) -> None:
+    cls = response_class(ApiKey.METADATA, version)
+    partition = {
+        "error_code": Code.NONE,
+        "partition_index": 3,
+        "leader_id": 2,
+        "leader_epoch": 7,
+        "replica_nodes": (2, 1),
+        "isr_nodes": (2,),
+        "offline_replicas": (1,),
+    }
+    topic = {
+        "error_code": Code.NONE,
+        "name": "t",
+        "topic_id": ID,
+        "is_internal": True,
+        "partitions": [partition],
+    }
+    values = {
+        "throttle_time": 0,
+        "brokers": [{"node_id": 2, "host": "b", "port": 99, "rack": None}],
+        "cluster_id": "c",
+        "controller_id": 2,
+        "topics": [topic],
+        "error_code": Code.NONE,
+    }
+    read = from_response(_response(cls, values))
+    assert read.brokers == {2: BrokerAddress(2, "b", 99)}
+    assert read.controller_id == 2
+    known = read.topics["t"]
+    assert known.topic_id == (ID if version >= 10 else None)
+    assert known.partitions[3].replicas == (2, 1)
+    assert known.partitions[3].isr == (2,)
+    assert known.partitions[3].leader_epoch == (7 if version >= 7 else -1)
+    assert read.leader(TopicPartition("t", 3)) == 2
+
+
+def _response(cls: type[Any], values: dict[str, Any]) -> Any:
+    from shoal.client.requests import _build
+
+    return _build(cls, values)
+
+
+def api_versions(
+    version: int, code: int, ranges: dict[int, tuple[int, int]], **more: Any
+) -> memoryview:
+    cls = response_class(ApiKey.API_VERSIONS, version)
+    keys = [
+        {"api_key": key, "min_version": low, "max_version": high}
+        for key, (low, high) in ranges.items()
+    ]
+    from kio.schema.errors import ErrorCode
+
+    values = {"error_code": ErrorCode(code), "api_keys": keys, "throttle_time": 0} | more
+    return memoryview(encode_response(_response(cls, values), correlation_id=1))
+
+
+def test_a_modern_broker_is_asked_once() -> None:
+    negotiation = Negotiation()
+    assert negotiation.question == 4
+    features = [{"name": "transaction.version", "max_version_level": 2, "min_version_level": 0}]
+    negotiation.take(api_versions(4, 0, {0: (0, 13), 3: (0, 13)}, finalized_features=features))
+    assert negotiation.result is not None
+    assert negotiation.result.ranges[0] == (0, 13)
+    assert negotiation.result.transaction_version == 2
+
+
+def test_an_older_broker_answers_in_version_0_and_is_asked_again() -> None:
+    negotiation = Negotiation()
+    negotiation.take(api_versions(0, 35, {18: (0, 2)}))
+    assert negotiation.result is None
+    assert negotiation.question == 2
+    negotiation.take(api_versions(2, 0, {18: (0, 2), 1: (0, 10)}))
+    assert negotiation.result == BrokerVersions({18: (0, 2), 1: (0, 10)})
+
+
+@pytest.mark.parametrize("refusal", [api_versions(0, 35, {}), api_versions(3, 35, {18: (0, 2)})])
+def test_a_refusal_that_lists_nothing_readable_means_version_0(refusal: memoryview) -> None:
+    negotiation = Negotiation()
+    negotiation.take(refusal)
+    assert negotiation.question == 0
+
+
+def test_a_broker_that_refuses_twice_is_an_error() -> None:
+    negotiation = Negotiation()
+    negotiation.take(api_versions(0, 35, {}))
+    with pytest.raises(KafkaError, match="refuses to tell its versions"):
+        negotiation.take(api_versions(0, 35, {}))
+
+
+def test_an_answer_without_a_code_is_an_error() -> None:
+    with pytest.raises(Truncated):
+        Negotiation().take(memoryview(b"\0\0\0\1\0"))
+
+
+def test_the_newest_version_of_both_within_bounds() -> None:
+    versions = BrokerVersions({1: (4, 17), 3: (0, 99), 26: (9, 9)})
+    assert versions.newest(ApiKey.FETCH) == 17
+    assert versions.newest(ApiKey.FETCH, at_most=12) == 12
+    assert versions.newest(ApiKey.METADATA) == known_versions(ApiKey.METADATA)[1]
+    assert versions.supports(ApiKey.FETCH, version=17)
+    assert not versions.supports(ApiKey.PRODUCE)
+    with pytest.raises(UnsupportedByBroker, match="does not serve PRODUCE"):
+        versions.newest(ApiKey.PRODUCE)
+    with pytest.raises(UnsupportedByBroker, match="END_TXN in versions 9 to 9, we need 0 to 5"):
+        versions.newest(ApiKey.END_TXN)
+
+
+def test_one_description_makes_requests_of_every_version() -> None:
+    values = {
+        "key": "k",
+        "coordinator_keys": ["k"],
+        "key_type": 1,
+    }
+    requests = [build_request(ApiKey.FIND_COORDINATOR, version, values) for version in range(7)]
+    assert requests[0].key == "k"
+    assert requests[4].coordinator_keys == ("k",)
+    timed = build_request(
+        ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None, "transaction_timeout": 1500}
+    )
+    assert timed.transaction_timeout.total_seconds() == pytest.approx(1.5)
+
+
+def test_surplus_bytes_behind_an_answer_are_ignored_but_nothing_else() -> None:
+    cls = response_class(ApiKey.API_VERSIONS, 2)
+    whole = bytes(api_versions(2, 0, {18: (0, 2)}))
+
+    def read(frame: memoryview) -> Any:
+        return decode_response(frame, cls)[1]
+
+    assert read_answer(read, memoryview(whole + b"\0\0")) == read(memoryview(whole))
+    with pytest.raises((Truncated, Malformed)):
+        read_answer(read, memoryview(whole[:-1]))
