@@ -18,8 +18,16 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["support.apache", "support.java_gateway"]
+
 PATIENCE_S = 5.0
-SHARED_JVM_FIXTURES = {"spark", "apache_cluster", "apache_bootstrap", "java_gateway"}
+SHARED_JVM_FIXTURES = {
+    "apache_bootstrap",
+    "apache_cluster",
+    "java_gateway",
+    "java_records",
+    "spark",
+}
 
 for name, examples in (("quick", 50), ("thorough", 2000)):
     settings.register_profile(
