@@ -54,6 +54,7 @@ class ForkServer:
         commands_read, self._commands = os.pipe()
         self.reports, reports_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
+        self._has_ended = False
         self.pid = os.fork()
         if self.pid == 0:
             _ending(lambda: self._be_server(commands_read, reports_write, lifeline_read))
@@ -71,11 +72,17 @@ class ForkServer:
         line = json.dumps({"spec": spec.to_json(), "log_file": str(log_file)}) + "\n"
         os.write(self._commands, line.encode())
 
+    def is_alive(self) -> bool:
+        if not self._has_ended:
+            self._has_ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        return not self._has_ended
+
     def close(self) -> None:
         """Let the fork server, and every broker that is left, end."""
         for descriptor in (self._commands, self._lifeline):
             os.close(descriptor)
-        os.waitpid(self.pid, 0)
+        if self.is_alive():
+            os.waitpid(self.pid, 0)
         os.close(self.reports)
 
 

@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# How long a broker may take to serve clients, and to end when it is told to.
-READY_PATIENCE_S = 30.0
+# How long a broker may take to serve clients (after a crash it checks its logs first), and to
+# end when it is told to.
+READY_PATIENCE_S = 120.0
 STOP_PATIENCE_S = 30.0
 
 

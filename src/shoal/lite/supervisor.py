@@ -100,24 +100,35 @@ class Supervisor:
         loop.add_reader(self._forks.reports, self._on_reports)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
+        loop.add_signal_handler(signal.SIGCHLD, self._on_child_ended)
         self._watch_owner(loop)
+        serving = asyncio.create_task(self._serve(on_ready))
+        ending = asyncio.create_task(self._end.wait())
         try:
-            for broker_id in self._nodes:
-                await self._start(broker_id)
-            self._folder.ports = {node.id: node.port for node in self._nodes.values()}
-            self._folder.save()
-            server = await asyncio.start_server(
-                self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
-            )
-            port = server.sockets[0].getsockname()[1]
-            self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
-            on_ready(self._status())
-            await self._end.wait()
-            server.close()
+            await asyncio.wait((serving, ending), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
         finally:
+            serving.cancel()
+            ending.cancel()
             self._folder.retract_control()
             await self._end_nodes()
             loop.remove_reader(self._forks.reports)
+
+    async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
+        """Start all nodes and take commands, until cancelled."""
+        for broker_id in self._nodes:
+            await self._start(broker_id)
+        self._folder.ports = {node.id: node.port for node in self._nodes.values()}
+        self._folder.save()
+        server = await asyncio.start_server(
+            self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
+        )
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
+            on_ready(self._status())
+            await server.serve_forever()
 
     def _watch_owner(self, loop: asyncio.AbstractEventLoop) -> None:
         owner_pid = self._spec.owner_pid
@@ -126,8 +137,10 @@ class Supervisor:
         signs = [sys.stdin.fileno()]
         # A child that the owner forked may hold the pipe open after the owner's death.
         if hasattr(os, "pidfd_open"):
-            with suppress(OSError):
+            try:
                 signs.append(os.pidfd_open(owner_pid))
+            except ProcessLookupError:
+                self._end.set()
 
         def on_owner_gone() -> None:
             _logger.info("the owner is gone")
@@ -221,17 +234,15 @@ class Supervisor:
 
     def _on_reports(self) -> None:
         data = os.read(self._forks.reports, 65536)
-        if not data:
-            self._on_fork_server_gone()
-            return
         *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
         for line in lines:
             self._on_report(json.loads(line))
 
-    def _on_fork_server_gone(self) -> None:
-        """Nobody tells any more when a broker ends: end them all, and then ourselves."""
+    def _on_child_ended(self) -> None:
+        """The fork server has died, and nobody tells any more when a broker ends: end them all."""
+        if self._forks.is_alive():
+            return
         _logger.error("the fork server has died")
-        asyncio.get_running_loop().remove_reader(self._forks.reports)
         for node in self._nodes.values():
             if node.pid:
                 _signal(node.pid, signal.SIGKILL)

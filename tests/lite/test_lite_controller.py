@@ -1,0 +1,225 @@
+"""The metadata: wishes become records, records become state, and both survive the process."""
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller import commands
+from shoal.lite.controller.commands import ConfigChange, NewTopic
+from shoal.lite.controller.controller import Controller
+from shoal.lite.controller.records import (
+    BrokerRecord,
+    ClusterRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    TopicRecord,
+    TopicRemovedRecord,
+    UnknownRecord,
+    decode_record,
+    encode_record,
+)
+from shoal.lite.controller.state import ClusterState
+from shoal.model.errors import SystemFailure
+
+TOPIC_ID = UUID(int=7)
+RECORDS: list[Record] = [
+    ClusterRecord("c"),
+    BrokerRecord(1, "incarnation", "localhost", 9092),
+    TopicRecord(TOPIC_ID, "t"),
+    PartitionRecord(TOPIC_ID, 0, (1, 2), (1,), 1, 3, 4),
+    TopicRemovedRecord(TOPIC_ID),
+    ConfigRecord("topic", "t", "retention.ms", "5"),
+    ConfigRecord("topic", "t", "retention.ms", None),
+    ProducerIdsRecord(1000),
+]
+
+
+def state_of(*records: Record) -> ClusterState:
+    state = ClusterState()
+    for record in records:
+        state.apply(record)
+    return state
+
+
+def cluster_of(brokers: int) -> ClusterState:
+    return state_of(*[BrokerRecord(i, "x", "localhost", 9000 + i) for i in range(1, brokers + 1)])
+
+
+def refusal(wish: NewTopic, *, brokers: int = 1) -> Code:
+    with pytest.raises(Refused) as refused:
+        commands.create_topic(cluster_of(brokers), wish, uuid4())
+    return refused.value.code
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.type)
+def test_records_survive_their_bytes(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"type":"news","version":1}',
+        b'{"type":"cluster","version":2,"cluster_id":"c"}',
+        b'{"type":"cluster","version":1}',
+    ],
+)
+def test_unknown_records_are_refused(data: bytes) -> None:
+    with pytest.raises(UnknownRecord):
+        decode_record(data)
+
+
+def test_a_field_that_a_newer_version_added_is_passed_over() -> None:
+    data = b'{"type":"cluster","version":1,"cluster_id":"c","colour":"blue"}'
+    assert decode_record(data) == ClusterRecord("c")
+
+
+def test_topics_come_and_go() -> None:
+    state = cluster_of(1)
+    wish = NewTopic("t", 2, 1, configs={"retention.ms": "5"})
+    for record in commands.create_topic(state, wish, TOPIC_ID):
+        state.apply(record)
+    assert state.topics["t"].partitions.keys() == {0, 1}
+    assert state.topic_configs("t") == {"retention.ms": "5"}
+    for record in commands.create_partitions(state, "t", 3, None):
+        state.apply(record)
+    assert state.topics["t"].partitions.keys() == {0, 1, 2}
+    for record in commands.delete_topic(state, TOPIC_ID):
+        state.apply(record)
+    assert not state.topics
+    assert not state.topic_names
+    assert state.topic_configs("t") == {}
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        (NewTopic("", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("..", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("a/b", 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("x" * 250, 1, 1), Code.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("t", 0, 1), Code.INVALID_PARTITIONS),
+        (NewTopic("t", -5, 1), Code.INVALID_PARTITIONS),
+        (NewTopic("t", 10_001, 1), Code.POLICY_VIOLATION),
+        (NewTopic("t", 1, 2), Code.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", 1, 0), Code.INVALID_REPLICATION_FACTOR),
+        (NewTopic("t", -1, -1, {0: [2]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", -1, -1, {0: [1, 1]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", -1, -1, {1: [1]}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", -1, -1, {0: []}), Code.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("t", 1, 1, configs={"no.such": "1"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"retention.ms": "long"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"retention.ms": None}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"min.insync.replicas": "0"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"cleanup.policy": "shred"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"preallocate": "yes"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"min.cleanable.dirty.ratio": "2"}), Code.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, configs={"segment.bytes": "2147483648"}), Code.INVALID_CONFIG),
+    ],
+)
+def test_wishes_that_cannot_be(wish: NewTopic, code: Code) -> None:
+    assert refusal(wish) is code
+
+
+def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
+    state = state_of(BrokerRecord(1, "x", "h", 1), TopicRecord(TOPIC_ID, "a.b"))
+    for name, code in (
+        ("a.b", Code.TOPIC_ALREADY_EXISTS),
+        ("a_b", Code.INVALID_TOPIC_EXCEPTION),
+    ):
+        with pytest.raises(Refused) as refused:
+            commands.create_topic(state, NewTopic(name, 1, 1), uuid4())
+        assert refused.value.code is code
+
+
+@given(brokers=st.integers(1, 6), partitions=st.integers(1, 30), factor=st.integers(1, 6))
+def test_partitions_are_spread_evenly(brokers: int, partitions: int, factor: int) -> None:
+    wish = NewTopic("t", partitions, factor)
+    if factor > brokers:
+        assert refusal(wish, brokers=brokers) is Code.INVALID_REPLICATION_FACTOR
+        return
+    records = commands.create_topic(
+        cluster_of(brokers), NewTopic("t", partitions, factor), TOPIC_ID
+    )
+    made = [record for record in records if isinstance(record, PartitionRecord)]
+    assert [record.partition for record in made] == list(range(partitions))
+    assert all(len(set(record.replicas)) == factor for record in made)
+    led = [sum(record.leader == broker for record in made) for broker in range(1, brokers + 1)]
+    assert max(led) - min(led) <= 1
+
+
+def test_a_broker_that_returns_leads_in_a_new_epoch() -> None:
+    state = state_of(*RECORDS[:4])
+    back = BrokerRecord(1, "other", "localhost", 9093)
+    for record in commands.register_broker(state, back):
+        state.apply(record)
+    assert state.brokers[1] == back
+    assert state.topics["t"].partitions[0].leader_epoch == 4
+    assert state.topics["t"].partitions[0].partition_epoch == 5
+
+
+def test_settings_are_changed_all_or_none() -> None:
+    state = state_of(*RECORDS[:4])
+
+    def changed(*changes: ConfigChange) -> dict[str, str]:
+        for record in commands.alter_configs(state, "topic", "t", changes):
+            state.apply(record)
+        return state.topic_configs("t")
+
+    assert changed(ConfigChange("cleanup.policy", commands.APPEND, "compact")) == {
+        "cleanup.policy": "delete,compact"
+    }
+    assert changed(ConfigChange("cleanup.policy", commands.SUBTRACT, "delete")) == {
+        "cleanup.policy": "compact"
+    }
+    bad = [
+        [ConfigChange("retention.ms", commands.SET, "5"), ConfigChange("x", commands.SET, "5")],
+        [ConfigChange("retention.ms", commands.APPEND, "5")],
+        [ConfigChange("retention.ms", 9, "5")],
+        [ConfigChange("retention.ms", commands.SET, None)],
+        [ConfigChange("retention.ms", commands.SET, "5")] * 2,
+    ]
+    for changes in bad:
+        with pytest.raises(Refused):
+            changed(*changes)
+    assert state.topic_configs("t") == {"cleanup.policy": "compact"}
+    assert changed(ConfigChange("cleanup.policy", commands.DELETE, None)) == {}
+
+
+async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
+    controller = Controller(tmp_path, "cluster")
+    heard: list[Record] = []
+    controller.listen(heard.append)
+    broker = BrokerRecord(1, "x", "localhost", 9092)
+    await controller.submit(lambda state: commands.register_broker(state, broker))
+    await controller.submit(
+        lambda state: commands.create_topic(state, NewTopic("t", 3, 1), TOPIC_ID)
+    )
+    await controller.submit(commands.allocate_producer_ids)
+    with pytest.raises(Refused):
+        await controller.submit(
+            lambda state: commands.create_topic(state, NewTopic("t", 3, 1), uuid4())
+        )
+    assert len(heard) == 6
+    # Not closed: the process is gone, and the last write was torn.
+    log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:70])
+    again = Controller(tmp_path, "cluster")
+    assert again.state.topics.keys() == {"t"}
+    assert again.state.topics["t"].partitions.keys() == {0, 1, 2}
+    assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
+    assert log.read_bytes() == whole
+    again.close()
+    with pytest.raises(SystemFailure, match="of cluster cluster"):
+        Controller(tmp_path, "another")
+    controller.close()
