@@ -17,14 +17,14 @@ from shoal.model.ledger import OK, UNKNOWN
 from shoal.workload.envelope import Kind, decode_message, run_hash
 from shoal.workload.ledger import Run, first_free_numbers
 from shoal.workload.producer import produce
-from shoal.workload.specs import StartingPoint
+from shoal.workload.specs import ProducedTopic, StartingPoint
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 from support.workload_mock import mock_cluster
 
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    with mock_cluster(TOPIC) as servers:
+    with mock_cluster(TOPIC, "few", "many") as servers:
         yield servers
 
 
@@ -220,3 +220,27 @@ async def test_without_acknowledgements_every_attempt_is_unknown(bench: Bench) -
     with pytest.raises(UsageError):
         async with Client({"bootstrap.servers": bench.bootstrap}) as client:
             await produce(spec, client, bench.recorder("q"), bench.control)
+
+
+async def test_topics_with_fewer_and_more_lanes_than_partitions(bench: Bench) -> None:
+    topics = (ProducedTopic("few", PARTITIONS, 3), ProducedTopic("many", PARTITIONS, 10))
+    summary = await bench.produce(bench.spec(topics=topics, messages=130, drain_timeout_s=0.0))
+    assert summary.ok == 260
+    attempts = identities(bench.run(), "attempts")
+    for topic in topics:
+        expected = [(n % topic.lanes, n // topic.lanes) for n in range(130)]
+        assert sorted(row[2:] for row in attempts if row[1] == topic.name) == sorted(expected)
+    manifest = bench.run().read("manifests").to_pylist()
+    assert sum(row["count"] for row in manifest) == 260
+
+
+async def test_a_producer_that_is_behind_says_so(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_us = time.time_ns() // 1000 - 3_000_000
+    spec = bench.spec(start_us=start_us, rate_per_s=100.0, messages=250, drain_timeout_s=0.0)
+    summary = await bench.produce(spec)
+    assert summary.ok == 250
+    assert "producer p0 cannot keep up: 250 messages to orders are late" in caplog.text
+    intended_us = bench.run().read("attempts")["intended_us"].to_numpy()
+    assert intended_us.min() == start_us, "a late message keeps the time it was meant for"

@@ -13,6 +13,7 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
 from shoal.model.ledger import FAILED, OK
+from shoal.model.topics import TopicPartition
 from shoal.workload.ledger import CommitLog, open_run
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
@@ -141,3 +142,24 @@ async def test_a_killed_producer_leaves_no_message_unexplained(
     assert len(recorded) > 0
     assert set(recorded) <= set(in_log)
     assert dead.read("manifests").num_rows == 0
+
+
+async def test_reading_goes_on_where_a_log_begins_now(bench: Bench) -> None:
+    """Retention may pass a reader: the jump is recorded, never hidden."""
+    await bench.produce(bench.spec(messages=400, drain_timeout_s=0.0))
+    async with Client({"bootstrap.servers": bench.bootstrap}) as client:
+        await client.admin.delete_records({TopicPartition(TOPIC, 0): 30})
+    consuming = asyncio.create_task(bench.consume())
+    await bench.until(lambda: any(r.get("received") == 370 for r in bench.reports))
+    bench.control.stop()
+    await consuming
+    await bench.scan()
+    run = bench.run()
+    rows = run.read("assignments").to_pylist()
+    assert [row["offset"] for row in rows if row["partition"] == 0] == [0, 30]
+    first, second = (row["assignment"] for row in rows if row["partition"] == 0)
+    assert second == first + 1
+    receipts = run.read("receipts").to_pylist()
+    assert {row["assignment"] for row in receipts if row["partition"] == 0} == {second}
+    assert {row["assignment"] for row in receipts if row["partition"] == 1} == {first}
+    assert [row["start"] for row in run.read("scans").to_pylist()] == [30, 0, 0, 0]

@@ -51,12 +51,12 @@ FNV_START = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
 
 
-def compiled(signature: Any) -> Callable[[F], F]:
+def typed_njit(signature: Any) -> Callable[[F], F]:
     """Compile with that signature; the type checker keeps the Python one."""
     return cast("Callable[[F], F]", numba.njit(signature, cache=True, nogil=True))
 
 
-def instruction(function: Callable[..., Any]) -> Any:
+def njit_instruction(function: Callable[..., Any]) -> Any:
     """Make a function that writes LLVM code callable from compiled ones."""
     return numba.extending.intrinsic(function)
 
@@ -64,7 +64,7 @@ def instruction(function: Callable[..., Any]) -> Any:
 # ---------------------------------------------------------------- checksum
 
 
-@instruction
+@njit_instruction
 def _crc_eight_bytes(_typing: Any, _crc: Any, _word: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         long = ir.IntType(64)
@@ -75,7 +75,7 @@ def _crc_eight_bytes(_typing: Any, _crc: Any, _word: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@instruction
+@njit_instruction
 def _crc_one_byte(_typing: Any, _crc: Any, _byte: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         int32, int8 = ir.IntType(32), ir.IntType(8)
@@ -86,7 +86,7 @@ def _crc_one_byte(_typing: Any, _crc: Any, _byte: Any) -> Any:
     return types.uint32(types.uint32, types.uint8), generate
 
 
-@instruction
+@njit_instruction
 def _load_eight_bytes(_typing: Any, array: Any, _position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         view = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -151,14 +151,14 @@ def _crc_by_tables(crc: Any, data: Any, position: int, end: int) -> Any:
 
 # Both carry the running value in the inverted form that CRC-32C uses inside.
 CRC_SIGNATURE = types.uint32(types.uint32, BYTES_IN, types.int64, types.int64)
-crc_by_tables = compiled(CRC_SIGNATURE)(_crc_by_tables)
-crc_run = compiled(CRC_SIGNATURE)(_crc_by_instruction) if HAS_CRC_INSTRUCTION else crc_by_tables
+crc_by_tables = typed_njit(CRC_SIGNATURE)(_crc_by_tables)
+crc_run = typed_njit(CRC_SIGNATURE)(_crc_by_instruction) if HAS_CRC_INSTRUCTION else crc_by_tables
 
 
 SPAN = types.Tuple((BYTES_IN, types.int64, types.int64))
 
 
-@compiled(types.uint32(SPAN, types.int64, SPAN, SPAN))
+@typed_njit(types.uint32(SPAN, types.int64, SPAN, SPAN))
 def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
     """CRC-32C over the value up to the checksum, key, header section, rest of the value."""
     data, value_at, value_end = value
@@ -172,7 +172,7 @@ def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-@compiled(types.int64(BYTES, types.int64, types.int64))
+@typed_njit(types.int64(BYTES, types.int64, types.int64))
 def _put_decimal(out: Any, position: int, number: int) -> int:
     """Write a number that is not negative in ASCII digits; where it ends."""
     digits = 1
@@ -186,14 +186,14 @@ def _put_decimal(out: Any, position: int, number: int) -> int:
     return position + digits
 
 
-@compiled(types.void(BYTES, types.int64, types.uint64, types.int64))
+@typed_njit(types.void(BYTES, types.int64, types.uint64, types.int64))
 def _put_big_endian(out: Any, position: int, number: Any, width: int) -> None:
     for place in range(width):
         shift = np.uint64(8 * (width - 1 - place))
         out[position + place] = np.uint8((number >> shift) & np.uint64(255))
 
 
-@instruction
+@njit_instruction
 def _copy(_typing: Any, out: Any, _position: Any, source: Any, _start: Any, _length: Any) -> Any:
     """Copy `length` bytes. Numba's slices and loops cost more than ten times as much."""
 
@@ -212,7 +212,7 @@ def _copy(_typing: Any, out: Any, _position: Any, source: Any, _start: Any, _len
     return types.void(out, types.int64, source, types.int64, types.int64), generate
 
 
-@compiled(types.int64(BYTES, types.int64, BYTES_IN))
+@typed_njit(types.int64(BYTES, types.int64, BYTES_IN))
 def _put_bytes(out: Any, position: int, source: Any) -> int:
     _copy(out, position, source, 0, source.size)
     return position + int(source.size)
@@ -221,7 +221,7 @@ def _put_bytes(out: Any, position: int, source: Any) -> int:
 COLUMN_IN = types.Tuple((BYTES_IN, LONGS_IN, LONGS_IN))
 
 
-@compiled(
+@typed_njit(
     types.void(
         BYTES,
         types.UniTuple(LONGS_IN, 3),
@@ -268,7 +268,7 @@ def write_values(out: Any, identities: Any, fixed: Any, parts: Any, filler: Any)
         _put_big_endian(out, checksum_at, np.uint64(crc), 4)
 
 
-@compiled(types.void(BYTES, LONGS, LONGS, LONGS_IN, BYTES_IN))
+@typed_njit(types.void(BYTES, LONGS, LONGS, LONGS_IN, BYTES_IN))
 def write_headers(out: Any, starts: Any, lengths: Any, numbers: Any, before: Any) -> None:
     """Write the header section of each message: `before`, then the number's length and digits.
 
@@ -288,7 +288,7 @@ def write_headers(out: Any, starts: Any, lengths: Any, numbers: Any, before: Any
 # ---------------------------------------------------------------- reading
 
 
-@compiled(types.uint64(BYTES_IN, types.int64, types.int64))
+@typed_njit(types.uint64(BYTES_IN, types.int64, types.int64))
 def _big_endian(data: Any, position: int, width: int) -> Any:
     number = np.uint64(0)
     for place in range(width):
@@ -296,7 +296,7 @@ def _big_endian(data: Any, position: int, width: int) -> Any:
     return number
 
 
-@compiled(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
+@typed_njit(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
 def _starts_with(data: Any, position: int, end: int, prefix: Any) -> bool:
     if end - position < prefix.size:
         return False
@@ -306,7 +306,7 @@ def _starts_with(data: Any, position: int, end: int, prefix: Any) -> bool:
     return matches
 
 
-@compiled(types.int64(BYTES_IN, types.int64, types.int64, types.int64))
+@typed_njit(types.int64(BYTES_IN, types.int64, types.int64, types.int64))
 def _find_semicolon(data: Any, position: int, end: int, longest: int) -> int:
     """Where the next semicolon stands, at most `longest` bytes on; -1 if it does not."""
     limit = min(end, position + longest + 1)
@@ -317,7 +317,7 @@ def _find_semicolon(data: Any, position: int, end: int, longest: int) -> int:
     return -1
 
 
-@compiled(types.int64(BYTES_IN, types.int64, types.int64))
+@typed_njit(types.int64(BYTES_IN, types.int64, types.int64))
 def _decimal(data: Any, position: int, end: int) -> Any:
     """The number that these ASCII digits say; -1 if they say none."""
     if end <= position or end - position > 19:
@@ -332,7 +332,7 @@ def _decimal(data: Any, position: int, end: int) -> Any:
     return number if number >= 0 else np.int64(-1)
 
 
-@compiled(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
+@typed_njit(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
 def _locate(data: Any, position: int, end: int, magic: Any) -> Any:
     """Where the identity block and the producer's name are, and the time in the text.
 
@@ -362,7 +362,7 @@ def _locate(data: Any, position: int, end: int, magic: Any) -> Any:
     return block_at, position, name_end, sent_ns
 
 
-@compiled(types.uint64(BYTES_IN, types.int64, types.int64))
+@typed_njit(types.uint64(BYTES_IN, types.int64, types.int64))
 def _hash(data: Any, position: int, end: int) -> Any:
     """FNV-1a, 64 bits."""
     mixed = np.uint64(FNV_START)
@@ -372,7 +372,7 @@ def _hash(data: Any, position: int, end: int) -> Any:
     return mixed
 
 
-@compiled(
+@typed_njit(
     types.void(
         BYTES_IN,
         types.UniTuple(LONGS_IN, 6),
