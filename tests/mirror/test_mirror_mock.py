@@ -1,6 +1,7 @@
 """The whole mirror between two clusters that are not ours: librdkafka's mocks."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from shoal.client.client import Client
 from shoal.mirror import command
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.handlers import load_handler
 from shoal.mirror.positions import read_positions
 from shoal.mirror.runner import MirrorStatus
-from shoal.model.errors import ConfigError, UsageError
+from shoal.model.errors import ConfigError, LedgerError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
 from support.mirror_mock import PARTITIONS, MockCluster, mock_cluster, read_topic
@@ -185,3 +187,45 @@ def test_a_configuration_that_makes_no_sense_is_refused(changes: dict[str, Any],
     assert MirrorConfig.from_json(MirrorConfig(**good).to_json()) == MirrorConfig(**good)
     with pytest.raises(ConfigError, match=said):
         MirrorConfig(**good | changes)
+
+
+async def test_a_stop_while_the_clusters_are_still_sought_ends_it_at_once(
+    target: MockCluster,
+) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts, and never says a word
+    with silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        config = MirrorConfig(
+            {"bootstrap.servers": address}, {"bootstrap.servers": target.bootstrap}, ("t",)
+        )
+
+        async def soon() -> None:
+            await asyncio.sleep(0.2)
+
+        async with asyncio.timeout(5):
+            status = await mirror_until(soon, config)
+    assert status.positions == {}
+
+
+async def test_a_place_for_positions_that_cannot_be_written_shows_at_the_start(
+    target: MockCluster, tmp_path: Path
+) -> None:
+    with mock_cluster() as source:
+        _fill(source, "t", count=10)
+        target.make_topic("t")
+        with pytest.raises(LedgerError, match="cannot be written") as caught:
+            await _mirror_all(source, target, ("t",), 10, positions=tmp_path / "no" / "file")
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nocolon", "not a handler"),
+        ("no.such.module:f", "cannot be imported"),
+        ("json:no_such_function", "has no function"),
+    ],
+)
+def test_a_handler_that_is_not_there_is_named(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load_handler(name)

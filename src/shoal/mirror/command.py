@@ -19,12 +19,13 @@ from typing import Final
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.core import PartitionMirror
+from shoal.mirror.core import Counts, PartitionMirror
 from shoal.mirror.handlers import load_handler
 from shoal.mirror.positions import write_positions
 from shoal.mirror.producers import new_identity
 from shoal.mirror.runner import MirrorRunner, MirrorStatus
 from shoal.mirror.topics import prepare_topics
+from shoal.model.errors import LedgerError
 
 STATUS_EVERY_S: Final = 1.0
 PARENT_CHECK_S: Final = 0.5
@@ -59,59 +60,78 @@ async def mirror_until(
     on_status: OnStatus | None = None,
 ) -> MirrorStatus:
     """Mirror until `stopped()` returns; for whoever has an event loop."""
-    handler = None if config.handler is None else load_handler(config.handler)
-    async with Client(config.source) as source, Client(config.target) as target:
-        starts = await prepare_topics(source, target, config.topics)
-        identity = await new_identity(target)
-        runner = MirrorRunner(
-            source,
-            target,
-            [
-                PartitionMirror(tp, identity, offset, Backoff(100, 1000), handler)
-                for tp, offset in starts.items()
-            ],
-            limits=config.limits,
-        )
-        _log.info("mirroring %d partitions as producer %d", len(starts), identity.producer_id)
-        return await _run(runner, stopped, config, on_status)
+    mirroring = _Mirroring(config, on_status)
+    work = asyncio.create_task(mirroring.run())
 
-
-async def _run(
-    runner: MirrorRunner,
-    stopped: Callable[[], Awaitable[object]],
-    config: MirrorConfig,
-    on_status: OnStatus | None,
-) -> MirrorStatus:
     async def stop_when_told() -> None:
         await stopped()
-        runner.stop()
+        if mirroring.runner is None:
+            work.cancel()  # nothing is in flight yet: it is still looking for its clusters
+        else:
+            mirroring.runner.stop()
 
-    async def report_now_and_then() -> None:
-        while True:
-            _report(runner.status(), config, on_status, final=False)
-            await asyncio.sleep(STATUS_EVERY_S)
-
-    helpers = [asyncio.create_task(stop_when_told()), asyncio.create_task(report_now_and_then())]
-    in_order = False
+    stopping = asyncio.create_task(stop_when_told())
     try:
-        await runner.run()
-        in_order = True
+        return await work
+    except asyncio.CancelledError:
+        if not stopping.done():
+            raise
+        return MirrorStatus(Counts(), {}, -1, ())
     finally:
-        for helper in helpers:
-            helper.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
-        status = runner.status()
-        _report(status, config, on_status, final=in_order)
-    return status
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
 
 
-def _report(
-    status: MirrorStatus, config: MirrorConfig, on_status: OnStatus | None, *, final: bool
-) -> None:
-    if config.positions is not None:
-        write_positions(config.positions, status.positions, status.counts, final=final)
-    if on_status is not None:
-        on_status(status)
+class _Mirroring:
+    """One mirror's work. It can be stopped in order once there is a `runner`."""
+
+    def __init__(self, config: MirrorConfig, on_status: OnStatus | None) -> None:
+        self.runner: MirrorRunner | None = None
+        self._config = config
+        self._on_status = on_status
+        self._handler = None if config.handler is None else load_handler(config.handler)
+
+    async def run(self) -> MirrorStatus:
+        config = self._config
+        async with Client(config.source) as source, Client(config.target) as target:
+            starts = await prepare_topics(source, target, config.topics)
+            identity = await new_identity(target)
+            mirrors = [
+                PartitionMirror(tp, identity, offset, Backoff(100, 1000), self._handler)
+                for tp, offset in starts.items()
+            ]
+            _log.info("mirroring %d partitions as producer %d", len(mirrors), identity.producer_id)
+            self.runner = MirrorRunner(source, target, mirrors, limits=config.limits)
+            return await self._copy(self.runner)
+
+    async def _copy(self, runner: MirrorRunner) -> MirrorStatus:
+        # A place that cannot be written to must show before anything is copied.
+        self._report(runner.status(), final=False)
+        reporting = asyncio.create_task(self._report_now_and_then(runner))
+        in_order = False
+        try:
+            await runner.run()
+            in_order = True
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+            status = runner.status()
+            self._report(status, final=in_order)
+        return status
+
+    async def _report_now_and_then(self, runner: MirrorRunner) -> None:
+        while True:
+            await asyncio.sleep(STATUS_EVERY_S)
+            try:
+                self._report(runner.status(), final=False)
+            except LedgerError as error:
+                _log.warning("%s", error)
+
+    def _report(self, status: MirrorStatus, *, final: bool) -> None:
+        if self._config.positions is not None:
+            write_positions(self._config.positions, status.positions, status.counts, final=final)
+        if self._on_status is not None:
+            self._on_status(status)
 
 
 @contextlib.contextmanager

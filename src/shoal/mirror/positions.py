@@ -40,11 +40,17 @@ def write_positions(
         ],
     }
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        json.dump(body, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise LedgerError(
+            f"the mirror's positions cannot be written to {path}: {error.strerror}",
+            remedy="name a file in a folder that exists and has room",
+        ) from error
 
 
 def read_positions(path: Path) -> dict[TopicPartition, int]:

@@ -36,18 +36,30 @@ async def run_worker(assignment: Assignment, role_work: RoleWork | None = None) 
     watchdog.start()
     try:
         with _stopped_by_signals(control):
-            work = role_work or work_of(assignment.role)
-            work.prepare()
+            work = _prepared(role_work or work_of(assignment.role))
             control.client.start()
             if await control.wait_lease():
                 _log.info(
                     "worker %s has its lease of epoch %d", assignment.worker, assignment.epoch
                 )
-                await _work(assignment, control, work.work)
+                await _work(assignment, control, work)
             _log.info("worker %s ends: %s", assignment.worker, control.stop_reason or "done")
     finally:
         watchdog.stop()
         await control.client.close()
+
+
+def _prepared(role_work: RoleWork) -> Work:
+    try:
+        role_work.prepare()
+    except Exception as error:  # noqa: BLE001 - the driver must hear of it, whatever it is
+        problem = error
+
+        async def fail(_assignment: Assignment, _control: WorkerControl) -> None:
+            raise problem
+
+        return fail
+    return role_work.work
 
 
 async def _work(assignment: Assignment, control: WorkerControl, work: Work) -> None:
