@@ -9,6 +9,7 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.model.units import format_us
+from shoal.model.witness import witness_text
 
 STYLES = {
     Verdict.PROVEN: "bold green",
@@ -29,7 +30,9 @@ def show_verdict(result: Result, run_dir: Path) -> None:
     console.out.print(f"{verdict}: {result.sentence}")
     console.out.print(_numbers(result))
     for name, found in result.findings.items():
-        console.out.print(f"  [bold]{name}[/]: {found.count:,}{_witness(found.witness)}")
+        console.out.print(f"  [bold]{name}[/]: {found.count:,}")
+        if found.witness:
+            console.out.print(f"    {witness_text(found.witness)}", markup=False)
     console.out.print(f"  report  {run_dir / 'report.html'}")
 
 
@@ -54,9 +57,3 @@ def _numbers(result: Result) -> Table:
 
 def _ratio(value: float | None) -> str:
     return "unknowable" if value is None else f"{value:.6g}"
-
-
-def _witness(witness: dict[str, object] | None) -> str:
-    if not witness:
-        return ""
-    return " (" + ", ".join(f"{k} {v}" for k, v in witness.items() if v is not None) + ")"

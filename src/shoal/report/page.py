@@ -14,6 +14,7 @@ import jinja2
 
 from shoal.model.result import PERCENTILES, GroupResult, Result
 from shoal.model.units import format_us
+from shoal.model.witness import witness_text
 from shoal.report.pictures import (
     PLOT_X,
     PLOT_Y,
@@ -125,15 +126,6 @@ def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
     return rows
 
 
-def witness_text(witness: Mapping[str, Any] | None) -> str:
-    """A witness as one line."""
-    if not witness:
-        return ""
-    return ", ".join(
-        f"{key} {_plain(value)}" for key, value in witness.items() if value is not None
-    )
-
-
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -182,7 +174,7 @@ def _lanes(group: GroupResult) -> Picture:
         for first, finding, count in strip.marks
     ]
     clean = [
-        (f"{strip.topic} lane {strip.lane}", f"{strip.length:,}", "nothing found", "", "")
+        (strip.topic, str(strip.lane), f"{strip.length:,}", "nothing found", "", "")
         for strip in group.strips
         if not strip.marks
     ]
@@ -191,7 +183,7 @@ def _lanes(group: GroupResult) -> Picture:
         "Each bar is a lane, from its first message to its last. A cross is a loss, a triangle "
         "disorder, a circle anything else.",
         strip_picture("Findings by lane and sequence", group.strips),
-        ("lane", "messages", "finding", "from sequence", "count"),
+        ("topic", "lane", "messages", "finding", "from sequence", "count"),
         sorted(rows + clean),
     )
 

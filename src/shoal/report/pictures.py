@@ -71,13 +71,15 @@ def bar_picture(title: str, bars: Sequence[Bar]) -> str:
 def strip_picture(title: str, strips: Sequence[Strip]) -> str:
     """A row for each lane from its first to its last sequence; a clean lane is a plain bar."""
     row, top, left = 26, 8, 130
+    one_topic = len({strip.topic for strip in strips}) == 1
     longest = max((strip.length for strip in strips), default=0) or 1
     room = WIDTH - left - RIGHT
     body = []
     for index, strip in enumerate(strips):
         middle = top + index * row + row / 2
         body.append(f'<text class="label" x="{left - 10}" y="{middle + 4}" text-anchor="end">')
-        body.append(f"{escape(strip.topic)} lane {strip.lane}</text>")
+        name = "" if one_topic else _shortened(strip.topic) + " "
+        body.append(f"{escape(name)}lane {strip.lane}</text>")
         width = strip.length / longest * room
         body.append(f'<rect class="lane" x="{left}" y="{middle - 7}" ')
         body.append(f'width="{width:.1f}" height="14" rx="2"/>')
@@ -85,6 +87,10 @@ def strip_picture(title: str, strips: Sequence[Strip]) -> str:
             x = left + (first + strip.stretch / 2) / longest * room
             body.append(_mark(x, middle, finding=finding, tip=f"{count} {finding} from {first}"))
     return _picture(title, top * 2 + row * len(strips), "".join(body))
+
+
+def _shortened(name: str, most: int = 11) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _mark(x: float, y: float, *, finding: str, tip: str) -> str:
