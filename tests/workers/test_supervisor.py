@@ -60,6 +60,10 @@ def test_workers_run_record_and_finish(run_dir: Path) -> None:
         assert kinds[-1] == "ended"
         assert kinds.count("reserve") == kinds.count("segment") == 5
     assert len(run.read("attempts")) == 100
+    clocks = [line for line in run.commits if line["kind"] == "clock"]
+    assert {line["worker"] for line in clocks} == {"w0", "w1"}
+    for line in clocks:  # one machine has one clock
+        assert line["low_us"] <= 0 <= line["high_us"]
 
 
 def test_a_stop_is_cooperative_and_everything_recorded_counts(run_dir: Path) -> None:
