@@ -1,0 +1,140 @@
+"""The judgement on one cell: a range of sequences of all streams.
+
+What concerns logs is judged here, once; what concerns deliveries in `group`, once for each
+group. Whatever a cell cannot know alone (order across its borders, tail loss, offsets with
+two messages) it hands on as small summaries, which `merge` puts together.
+
+A cell whose missing messages depend on what other cells hold says `undecided`, and is asked
+again with `Knowledge`; its first answer then counts only for what it contributes to that.
+"""
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Array, Ints, ends_of_groups, highest_by_pair
+from shoal.audit.book import Book, is_measured, spans_of, write_order, write_range
+from shoal.audit.evidence import NEVER, gather_places, offset_of, partition_of
+from shoal.audit.group import GroupJudge
+from shoal.audit.latency import histogram, per_second
+from shoal.audit.parts import Part
+from shoal.audit.setting import Cluster, Setting
+from shoal.audit.tasks import MessageCell
+from shoal.audit.view import CellView
+from shoal.model.findings import Finding
+from shoal.model.ledger import FAILED, OK, UNKNOWN
+
+DOUBTFUL_GAP = 4096  # offsets between two doubtful ones that are looked at along with them
+
+
+def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
+    view = CellView(cell, setting)
+    outcome = _outcomes(view)
+    book = Book(view, outcome)
+    _count_attempts(view, outcome, book)
+    _judge_logs(view, book)
+    for group in setting.groups:
+        GroupJudge(view, outcome, group, book).judge()
+    return book.parts()
+
+
+# ---------------------------------------------------------------- producers
+
+
+def _outcomes(view: CellView) -> Array:
+    """The outcome of each slot; reserved numbers without a record are unknown attempts."""
+    outcome = view.attempts.outcome.copy()
+    planned = view.index.first_slots(view.extents("planned"))
+    outcome[planned[outcome[planned] == NEVER]] = UNKNOWN
+    seen = view.in_source | view.in_target | view.delivered_to_anyone
+    stray = np.flatnonzero(seen & (outcome == NEVER))
+    reserved = view.extents("reserved")[view.index.stream_of(stray)]
+    outcome[stray[(view.index.sequence_of(stray) < reserved) & (reserved > 0)]] = UNKNOWN
+    return outcome
+
+
+def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
+    book.count(None, "attempts", np.flatnonzero(outcome != NEVER))
+    for name, value in (("ok", OK), ("failed", FAILED), ("unknown", UNKNOWN)):
+        book.count(None, name, np.flatnonzero(outcome == value))
+    # Where slots are not dense, numbers that left no trace have none, but are attempts too.
+    planned = view.extents("planned")
+    used = np.clip(planned - view.cell.low, 0, view.cell.high - view.cell.low)
+    traceless = used - view.index.per_stream(view.index.first_slots(planned))
+    if traceless.any():
+        book.add(None, "attempts", traceless)
+        book.add(None, "unknown", traceless)
+    times = view.attempts
+    sent = times.sent_us[times.sent_us != NONE]
+    write_range(book, None, "sent", sent)
+    book.write("second", [None, "sent"], per_second(sent))
+    write_range(book, None, "published", times.acked_us[times.acked_us != NONE])
+    measured = is_measured(view) & (times.sent_us != NONE)
+    book.count(None, "measured sent", np.flatnonzero(measured))
+    write_range(book, None, "measured sent", times.sent_us[measured])
+    acked = measured & (times.acked_us != NONE)
+    book.write("latency", [None, "producer"], histogram((times.acked_us - times.sent_us)[acked]))
+
+
+# ---------------------------------------------------------------- logs
+
+
+def _judge_logs(view: CellView, book: Book) -> None:
+    setting = view.setting
+    source_copies = view.source_places.copies(view.size)
+    book.find(None, Finding.DUPLICATE_SOURCE, _repeated(source_copies))
+    write_order(view, book, kind="source", units=view.log_units("source"))
+    book.count(None, "corrupted@source", np.flatnonzero(view.broken_in_source))
+    _write_doubtful(view, book, "source")
+    if setting.has_mirror:
+        target_copies = view.target_places.copies(view.size)
+        book.find(None, Finding.DUPLICATE_TARGET, _repeated(target_copies))
+        own_copies = _repeated(np.maximum(target_copies - source_copies, 0))
+        book.count(None, "duplicate@mirror", own_copies)
+        write_order(view, book, kind="target", units=view.log_units("target"))
+        broken_by_mirror = view.broken_in_target & ~view.broken_in_source
+        book.count(None, "corrupted@mirror", np.flatnonzero(broken_by_mirror))
+        _write_doubtful(view, book, "target")
+        _write_mirror_reach(view, book)
+    _write_output_range(view, book)
+
+
+def _repeated(copies: Ints) -> Ints:
+    """Each slot as often as it has copies."""
+    slots = np.flatnonzero(copies)
+    return np.repeat(slots, copies[slots])
+
+
+def _write_doubtful(view: CellView, book: Book, cluster: Cluster) -> None:
+    """Offsets at which something besides the scan puts a message, and the scan does not."""
+    slots, places = view.source_scan if cluster == "source" else view.target_scan
+    scanned = gather_places(slots, places, view.size).first(view.size)
+    for told_slots, told_places in view.hearsay(cluster):
+        doubtful = offset_of(told_places[scanned[told_slots] != told_places])
+        if len(doubtful):
+            book.write("doubtful", cluster, spans_of(doubtful, DOUBTFUL_GAP))
+
+
+def _write_mirror_reach(view: CellView, book: Book) -> None:
+    """Per source partition one past the highest source offset that is in the target."""
+    source, target = view.source_first, view.target_last
+    copied = np.flatnonzero((source != NONE) & (target != NONE))
+    places = source[copied]
+    stream, partition = view.index.stream_of(copied), partition_of(places)
+    rows = highest_by_pair(stream, partition, offset_of(places) + 1)
+    book.write("mirror reach", None, rows)
+    known = np.flatnonzero(target != NONE)
+    streams = view.index.stream_of(known)
+    last = ends_of_groups(streams)
+    found = target[known[last]]
+    low = np.full(len(last), view.cell.low)
+    rows = np.column_stack([streams[last], low, partition_of(found), offset_of(found)])
+    book.write("last in target", None, rows)
+
+
+def _write_output_range(view: CellView, book: Book) -> None:
+    """When messages entered the log that consumers read: the append time of the first copy."""
+    slots, places = view.target_scan if view.setting.has_mirror else view.source_scan
+    own = view.log["cluster"] == view.words.code(view.setting.read_cluster)
+    appended = view.log["append_us"][own]
+    first = gather_places(slots, places, view.size).first(view.size)
+    is_first = places == first[slots]
+    write_range(book, None, "output", appended[is_first & (appended != NONE)])

@@ -1,0 +1,195 @@
+"""Where messages are known to have been: attempts, places in logs, deliveries.
+
+A place is a partition and an offset, packed into one integer that sorts by partition and
+then by offset. Whatever says that a message was at a place counts alike: a scan, a delivery
+from that log, an acknowledgement (never that of a failed send). A message at two places of
+one cluster has a copy.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, ints, starts_of_groups
+from shoal.model.errors import LedgerError
+from shoal.model.ledger import FAILED
+
+NEVER = 3  # the outcome of what was never attempted
+
+_OFFSET_BITS = 44
+_MOST_PARTITIONS = 1 << 18
+_POSITION_BITS = 40
+_MOST_ASSIGNMENTS = 1 << 22
+
+# Of several records of one attempt the best counts: acknowledged, then unknown, then failed.
+_RANK = np.array([0, 2, 1], dtype=np.int8)
+
+
+def pack_places(partition: Array, offset: Array) -> Ints:
+    """Places from partitions and offsets, none of which may be absent."""
+    if len(offset) and (
+        int(offset.max()) >> _OFFSET_BITS
+        or int(offset.min()) < 0
+        or int(partition.max()) >= _MOST_PARTITIONS
+        or int(partition.min()) < 0
+    ):
+        raise LedgerError("a ledger holds an offset or a partition that no real log has")
+    return (partition.astype(np.int64) << _OFFSET_BITS) | offset
+
+
+def partition_of(places: Ints) -> Ints:
+    return places >> _OFFSET_BITS
+
+
+def offset_of(places: Ints) -> Ints:
+    return places & ((1 << _OFFSET_BITS) - 1)
+
+
+def arrival_keys(assignment: Array, position: Ints) -> Ints:
+    """Arrival within one partition: by assignment, then by place in the ledger."""
+    if len(position) and (
+        int(position.max()) >> _POSITION_BITS
+        or int(assignment.max()) >= _MOST_ASSIGNMENTS
+        or int(assignment.min()) < 0
+    ):
+        raise LedgerError("a ledger holds an assignment number or a row number beyond all limits")
+    return (assignment.astype(np.int64) << _POSITION_BITS) | position
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What producers said of each slot; NONE where they said nothing."""
+
+    outcome: Array  # as in the ledger; NEVER where no row is
+    intended_us: Ints
+    sent_us: Ints
+    acked_us: Ints
+
+
+def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
+    """One outcome for each slot. Contradictory rows: the best one, and of those the first."""
+    counts = np.bincount(slots, minlength=1)
+    if counts.max(initial=0) > 1:
+        order = np.lexsort((np.arange(len(slots)), _RANK[rows["outcome"]], slots))
+        best = order[starts_of_groups(slots[order])]
+        rows = {name: column[best] for name, column in rows.items()}
+        slots = slots[best]
+    outcome = np.full(size, NEVER, dtype=np.int8)
+    outcome[slots] = rows["outcome"]
+    times = []
+    for name in ("intended_us", "sent_us", "acked_us"):
+        column = filled(size)
+        column[slots] = rows[name]
+        times.append(column)
+    intended, sent, acked = times
+    np.copyto(intended, sent, where=intended == NONE)
+    acked[outcome == FAILED] = NONE  # an answer, but not an acknowledgement
+    return Attempts(outcome, intended, sent, acked)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Distinct places of messages in one cluster, sorted by slot and then by place."""
+
+    slots: Ints
+    places: Ints
+
+    def first(self, size: int) -> Ints:
+        """The lowest place of each slot, or NONE."""
+        found = filled(size)
+        found[self.slots[::-1]] = self.places[::-1]
+        return found
+
+    def last(self, size: int) -> Ints:
+        """The highest place of each slot, or NONE."""
+        found = filled(size)
+        found[self.slots] = self.places
+        return found
+
+    def copies(self, size: int) -> Ints:
+        """How many places beyond the first each slot has."""
+        return np.maximum(np.bincount(self.slots, minlength=size) - 1, 0)
+
+    def of(self, slot: int) -> Ints:
+        low, high = np.searchsorted(self.slots, [slot, slot + 1])
+        return self.places[low:high]
+
+
+def gather_places(slots: Ints, places: Ints, size: int) -> Places:
+    """Each distinct (slot, place) once. Sorts only what is not clear at once."""
+    one = filled(size)
+    one[slots] = places
+    odd = one[slots] != places
+    if not odd.any():
+        found = np.flatnonzero(one != NONE)
+        return Places(found, one[found])
+    several = np.zeros(size, dtype=np.bool_)
+    several[slots[odd]] = True
+    single = np.flatnonzero((one != NONE) & ~several)
+    among = several[slots]
+    many_slots, many_places = _distinct_pairs(slots[among], places[among])
+    all_slots = np.concatenate([single, many_slots])
+    order = np.argsort(all_slots, kind="stable")
+    return Places(all_slots[order], np.concatenate([one[single], many_places])[order])
+
+
+def _distinct_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    fresh = np.ones(len(first), dtype=np.bool_)
+    fresh[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    return first[fresh], second[fresh]
+
+
+@dataclass(frozen=True)
+class Deliveries:
+    """What one group received. Rows stand in order of arrival."""
+
+    rows: Ints  # row numbers in the table of receipts
+    slots: Ints
+    first: Ints  # per slot the table's row of its first delivery, or NONE
+    distinct: int  # deliveries that are no re-reads
+    re_read_slots: Ints  # one entry for each re-read
+
+    @property
+    def delivered(self) -> Bools:
+        found: Bools = self.first != NONE
+        return found
+
+
+def gather_deliveries(receipts: Rows, slots: Ints, rows: Ints, size: int) -> Deliveries:
+    """Deliveries of the given rows of the table; `slots` and the columns are the table's."""
+    keys = receipts["key"][rows]
+    if len(keys) > 1 and not bool((keys[1:] > keys[:-1]).all()):
+        rows = rows[np.argsort(keys, kind="stable")]
+    own = slots[rows]
+    first = filled(size)
+    first[own[::-1]] = rows[::-1]
+    counts = np.bincount(own, minlength=size)
+    if counts.max(initial=0) <= 1:
+        return Deliveries(rows, own, first, len(rows), ints())
+    again = rows[counts[own] > 1]
+    order = np.lexsort((receipts["received_us"][again], slots[again]))
+    _settle_first(first, receipts, slots, again[order])
+    pair_slots, _ = _distinct_pairs(slots[again], receipts["place"][again])
+    surplus = np.bincount(slots[again], minlength=1)
+    surplus = surplus - np.bincount(pair_slots, minlength=len(surplus))
+    re_read = np.repeat(np.arange(len(surplus)), surplus)
+    return Deliveries(rows, own, first, len(rows) - len(re_read), re_read)
+
+
+def _settle_first(first: Ints, receipts: Rows, slots: Ints, again: Ints) -> None:
+    """Of a message that came from several partitions the earliest delivery is the first.
+
+    Arrival keys are comparable within a partition only. `again` stands in the order of slot
+    and time.
+    """
+    partition = receipts["partition"][again]
+    same = slots[again][1:] == slots[again][:-1]
+    torn = again[1:][same & (partition[1:] != partition[:-1])]
+    if len(torn):
+        several = np.zeros(len(first), dtype=np.bool_)
+        several[slots[torn]] = True
+        chosen = again[several[slots[again]]]
+        starts = starts_of_groups(slots[chosen])
+        first[slots[chosen[starts]]] = chosen[starts]

@@ -1,0 +1,216 @@
+"""Run folders as an audit finds them: what was planned, what was committed, where rows lie.
+
+Several folders are joined into one ledger (producers and consumers that shared nothing);
+they must be of one run. Only segments in a commit log exist; only their footers are read
+here. Ledger order is folder, worker, epoch, number of the segment, row.
+
+Every oddity is a `LedgerError` that names the file and says what is wrong; a last line of
+a commit log that was cut is not one.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.audit.arrays import LARGEST
+from shoal.audit.read import Piece, Vocabulary, read_rows
+from shoal.model.errors import LedgerError, UsageError
+from shoal.model.ledger import COMMIT_KINDS, FORMAT, FORMAT_KEY, TABLES
+
+Json = Mapping[str, Any]
+
+LONGEST_LINE_BYTES: Final = 1024 * 1024
+LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
+MOST_SMALL_ROWS: Final = 10_000_000
+
+# Columns whose smallest and largest values choose row groups.
+_RANGED: Final = ("sequence", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group and what its footer says of it; a range is (smallest, largest)."""
+
+    piece: Piece
+    rows: int
+    ranges: Mapping[str, tuple[int, int]]
+    group: str | None = None  # the consumer group, where all rows are of one
+
+    def overlaps(self, column: str, low: int, high: int) -> bool:
+        """Whether a value of the column may lie in [low, high)."""
+        smallest, largest = self.ranges.get(column, (-LARGEST, LARGEST))
+        return smallest < high and largest >= low
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    directory: Path
+    plan: Json
+    commits: Sequence[Json]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The joined ledgers of one run."""
+
+    folders: Sequence[RunFolder]
+    tables: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        return str(self.folders[0].plan.get("run", ""))
+
+    def commits(self, kind: str) -> Iterator[Json]:
+        for folder in self.folders:
+            yield from (line for line in folder.commits if line["kind"] == kind)
+
+    def rows_of(self, table: str) -> int:
+        return sum(group.rows for group in self.tables[table])
+
+    def small_table(self, table: str) -> list[dict[str, Any]]:
+        """Every row of a table that is small by nature, in ledger order, with its names."""
+        if self.rows_of(table) > MOST_SMALL_ROWS:
+            raise LedgerError(f"table {table} of run {self.run} has {self.rows_of(table)} rows")
+        names = [name for name, _ in TABLES[table]]
+        words = {name for name, kind in TABLES[table] if kind == "dictionary"}
+        vocabulary = Vocabulary()
+        pieces = [group.piece for group in self.tables[table]]
+        rows = read_rows(table, pieces, names, vocabulary=vocabulary)
+        spell = vocabulary.names.__getitem__
+        columns = [
+            list(map(spell, rows[name])) if name in words else rows[name].tolist() for name in names
+        ]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def open_ledger(directories: Iterable[Path]) -> Ledger:
+    """Join run folders; all must be of one run."""
+    folders = [_open_folder(Path(directory)) for directory in directories]
+    if not folders:
+        raise UsageError("no run folder was named")
+    runs = sorted({str(folder.plan.get("run")) for folder in folders})
+    if len(runs) > 1:
+        raise LedgerError(
+            f"these folders are of different runs: {', '.join(runs)}",
+            remedy="audit the folders of one run together",
+        )
+    return Ledger(folders, {table: _row_groups(folders, table) for table in TABLES})
+
+
+def _open_folder(directory: Path) -> RunFolder:
+    path = directory / "run.json"
+    try:
+        if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
+            raise LedgerError(f"{path} is too large")
+        plan = json.loads(path.read_bytes())
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be read: {error.strerror}", remedy="name the folder of a run"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{path} is not JSON") from error
+    told = plan.get("format") if isinstance(plan, dict) else None
+    if told != FORMAT:
+        raise LedgerError(f"{path} is of format {told!r:.40}; this version reads format {FORMAT}")
+    return RunFolder(directory, plan, list(_read_commits(directory / "commits.jsonl")))
+
+
+def _read_commits(path: Path) -> Iterator[Json]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while text := file.readline(LONGEST_LINE_BYTES + 1):
+                number += 1
+                if len(text) > LONGEST_LINE_BYTES:
+                    raise LedgerError(f"{path}: line {number} is too long")
+                if text.endswith(b"\n"):
+                    yield _commit(text, f"{path}: line {number}")
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _commit(text: bytes, where: str) -> Json:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{where} is not JSON") from error
+    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
+        raise LedgerError(f"{where} is of no kind that format {FORMAT} knows")
+    return line
+
+
+def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
+    """Row groups of the committed segments of a table, in ledger order."""
+    found: list[RowGroup] = []
+    position = 0
+    for folder in folders:
+        lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
+        for path, rows in _segments(folder, lines):
+            for group in _footer(path, table, rows, position):
+                found.append(group)
+                position += group.rows
+    return found
+
+
+def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]]:
+    segments = {}
+    for line in lines:
+        path = PurePosixPath(str(line.get("path")))
+        if path.is_absolute() or ".." in path.parts or path.parts[:1] != ("ledger",):
+            raise LedgerError(f"{folder.directory}: segment {str(path)!r:.200} is not in it")
+        try:
+            key = (str(line["worker"]), int(line["epoch"]), int(line["number"]))
+            segments[key] = (folder.directory / path, int(line["rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"{folder.directory}: bad segment line {line!r:.200}") from error
+    return [segments[key] for key in sorted(segments)]
+
+
+def _footer(path: Path, table: str, rows: int, position: int) -> Iterator[RowGroup]:
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
+    told = (schema.metadata or {}).get(FORMAT_KEY)
+    if told != str(FORMAT).encode():
+        raise LedgerError(f"{path} is of format {told!r:.40}; this version reads {FORMAT}")
+    if not _has_columns(schema, table):
+        raise LedgerError(f"{path} does not have the columns of table {table}")
+    if metadata.num_rows != rows:
+        raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
+    places = {name: schema.names.index(name) for name in _RANGED if name in schema.names}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows:
+            ranges = {name: _range(group.column(place)) for name, place in places.items()}
+            only = _only_name(group.column(0)) if schema.names[0] == "group" else None
+            yield RowGroup(Piece(str(path), number, position), group.num_rows, ranges, only)
+            position += group.num_rows
+
+
+def _has_columns(schema: Any, table: str) -> bool:
+    names = (pa.dictionary(pa.int32(), pa.string()), pa.string())
+    return bool(schema.names == [name for name, _ in TABLES[table]]) and all(
+        field.type in names if kind == "dictionary" else field.type == pa.type_for_alias(kind)
+        for field, (_, kind) in zip(schema, TABLES[table], strict=True)
+    )
+
+
+def _range(column: Any) -> tuple[int, int]:
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max:
+        return -LARGEST, LARGEST
+    return int(statistics.min), int(statistics.max)
+
+
+def _only_name(column: Any) -> str | None:
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+        return None
+    return str(statistics.min)

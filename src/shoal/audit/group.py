@@ -1,0 +1,248 @@
+"""The judgement on what one group received of one cell."""
+
+import numpy as np
+
+from shoal.audit.arrays import (
+    LARGEST,
+    NONE,
+    Array,
+    Bools,
+    Ints,
+    ends_of_groups,
+    highest_by_pair,
+    ints,
+)
+from shoal.audit.book import Book, is_measured, write_order, write_range
+from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
+from shoal.audit.latency import buckets_per_second, histogram, maxima_per_second, per_second
+from shoal.audit.loss import CAUSES, PENDING, Missing, classify, is_undecided
+from shoal.audit.setting import Cluster, Knowledge
+from shoal.audit.view import CellView
+from shoal.model.findings import Finding
+from shoal.model.ledger import FAILED, OK, UNKNOWN
+
+
+class GroupJudge:
+    """Writes into the book of a cell what concerns one group."""
+
+    def __init__(self, view: CellView, outcome: Array, group: str, book: Book) -> None:
+        self.view, self.outcome, self.group, self.book = view, outcome, group, book
+        self.deliveries = view.deliveries(group)
+        self.delivered = self.deliveries.delivered
+
+    def judge(self) -> None:
+        self._count()
+        self._judge_what_should_not_be()
+        self._judge_corruption()
+        self._judge_vanished()
+        units = self.view.arrival_units(self.deliveries)
+        write_order(self.view, self.book, kind="consumers", units=units, group=self.group)
+        self._measure()
+        self._write_reach()
+        self._judge_missing()
+
+    def _count(self) -> None:
+        delivered, outcome = self.delivered, self.outcome
+        counts = {
+            "deliveries": self.deliveries.slots,
+            "re_reads": self.deliveries.re_read_slots,
+            "delivered": np.flatnonzero(delivered),
+            "delivered_attempts": np.flatnonzero(delivered & (outcome != NEVER)),
+            "delivered_ok": np.flatnonzero(delivered & (outcome == OK)),
+            "recovered": np.flatnonzero(delivered & (outcome == UNKNOWN)),
+        }
+        for name, slots in counts.items():
+            self.book.count(self.group, name, slots)
+
+    def _find(self, finding: Finding, found: Bools) -> None:
+        slots = np.flatnonzero(found)
+        self.book.find(self.group, finding, slots, deliveries=self.deliveries)
+
+    def _judge_what_should_not_be(self) -> None:
+        """What was never attempted, and what producers were told is not there."""
+        unexpected = self.delivered & (self.outcome == NEVER)
+        self._find(Finding.UNEXPECTED, unexpected)
+        self._find(Finding.ABORTED_READ, self.delivered & (self.outcome == FAILED))
+        # Where an unexpected message was seen first tells who made it.
+        in_source, in_target = self.view.in_source, self.view.in_target
+        at_source = np.flatnonzero(unexpected & in_source)
+        at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
+        self.book.count(self.group, "unexpected@source", at_source)
+        self.book.count(self.group, "unexpected@mirror", at_mirror)
+
+    def _judge_corruption(self) -> None:
+        view = self.view
+        received = np.zeros(view.size, dtype=np.bool_)
+        broken_rows = ~view.receipts["intact"][self.deliveries.rows]
+        received[self.deliveries.slots[broken_rows]] = True
+        self._find(Finding.CORRUPTED, received | view.broken_in_source | view.broken_in_target)
+        in_log = view.broken_in_target if view.setting.has_mirror else view.broken_in_source
+        by_consumers = np.flatnonzero(received & view.in_read_log & ~in_log)
+        self.book.count(self.group, "corrupted@consumers", by_consumers)
+
+    # ------------------------------------------------------------ vanished
+
+    def _judge_vanished(self) -> None:
+        """Delivered or mirrored, but absent from the scan of the log that it was in."""
+        view, read_cluster = self.view, self.view.setting.read_cluster
+        gone = np.zeros(view.size, dtype=np.bool_)
+        absent = ~view.in_read_log[self.deliveries.slots]
+        slots = self.deliveries.slots[absent]
+        places = view.receipts["place"][self.deliveries.rows[absent]]
+        gone[slots[self._is_covered(read_cluster, slots, places)]] = True
+        self.book.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
+        if view.setting.has_mirror:
+            mirrored = (view.in_target | self.delivered) & ~view.in_source
+            known = (self.outcome == OK) | (self.outcome == UNKNOWN)
+            slots = np.flatnonzero(mirrored & known)
+            slots = slots[self._is_covered("source", slots, view.source_last[slots])]
+            self.book.count(self.group, "vanished@source", slots)
+            gone[slots] = True
+        self._find(Finding.VANISHED, gone)
+
+    def _is_covered(self, cluster: Cluster, slots: Ints, places: Ints) -> Bools:
+        """Whether a scan would show these messages if they were still at these places.
+
+        A place that is not known lies within the scan of the lane's own partition, if any.
+        """
+        setting, streams = self.view.setting, self.view.index.streams
+        if not any(scanned == cluster for scanned, _, _ in setting.scans):
+            return np.zeros(len(slots), dtype=np.bool_)
+        partition = np.where(places == NONE, NONE, partition_of(places)) + 1
+        span = int(partition.max(initial=0)) + 1
+        packed, inverse = np.unique(
+            self.view.index.stream_of(slots) * span + partition, return_inverse=True
+        )
+        bounds = np.empty((len(packed), 3), dtype=np.int64)
+        for row, pair in enumerate(packed.tolist()):
+            stream, known = streams[pair // span], pair % span - 1
+            home = setting.home(cluster, stream) if known == NONE else known
+            start, end = setting.scans.get((cluster, stream.topic, home), (LARGEST, 0))
+            drained = setting.is_drained(self.group, stream)
+            bounds[row] = start, end, drained and start != LARGEST
+        start, end, drained = bounds[inverse].T
+        offset = offset_of(places)
+        inside = (offset >= start) & ((offset < end) | (drained != 0))
+        covered: Bools = np.where(places == NONE, start != LARGEST, inside)
+        return covered
+
+    # ------------------------------------------------------------ times
+
+    def _measure(self) -> None:
+        view, book, group = self.view, self.book, self.group
+        slots = np.flatnonzero(self.delivered)
+        received = view.receipts["received_us"][self.deliveries.first[slots]]
+        write_range(book, group, "consumed", received)
+        every_time = view.receipts["received_us"][self.deliveries.rows]
+        book.write("second", [group, "received"], per_second(every_time))
+        times = view.attempts
+        timed = (times.sent_us[slots] != NONE) & is_measured(view)[slots]
+        slots, received = slots[timed], received[timed]
+        book.count(group, "measured delivered", slots)
+        write_range(book, group, "measured delivered", received)
+        intended, sent = times.intended_us[slots], times.sent_us[slots]
+        waited = received - intended
+        book.write("latency", [group, "e2e_intended"], histogram(waited))
+        book.write("latency", [group, "e2e_actual"], histogram(received - sent))
+        book.write("latency second", group, buckets_per_second(intended, waited))
+        book.write("latency max", group, maxima_per_second(intended, waited))
+
+    def _write_reach(self) -> None:
+        """How far the group read each partition and each stream, and how low it began."""
+        view, book = self.view, self.book
+        places = view.receipts["place"][self.deliveries.rows]
+        stream = view.index.stream_of(self.deliveries.slots)
+        partition, offset = partition_of(places), offset_of(places)
+        book.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
+        book.write("group began", self.group, highest_by_pair(stream, partition, -offset))
+        slots = np.flatnonzero(self.delivered)
+        streams = view.index.stream_of(slots)
+        last = ends_of_groups(streams)
+        until = view.index.sequence_of(slots[last])
+        book.write("delivered until", self.group, np.stack([streams[last], until], axis=1))
+
+    # ------------------------------------------------------------ missing
+
+    def _judge_missing(self) -> None:
+        view, outcome, book, group = self.view, self.outcome, self.book, self.group
+        committed = (outcome == OK) | ((outcome == UNKNOWN) & view.delivered_to_anyone)
+        owed = committed | view.in_source | view.in_target
+        slots = np.flatnonzero(owed & ~self.delivered)
+        missing = self._missing(slots)
+        knowledge = view.cell.knowledge
+        if knowledge is None and is_undecided(missing, group, view.setting):
+            book.write("undecided", group)
+            return
+        cause = classify(missing, group, view.setting, knowledge or Knowledge())
+        for number, finding in enumerate(CAUSES):
+            book.find(group, finding, slots[cause == number])
+        is_ok, is_pending = outcome[slots] == OK, cause == PENDING
+        book.count(group, "lost_ok", slots[~is_pending & is_ok])
+        book.count(group, "pending_ok", slots[is_pending & is_ok])
+        before_mirror = view.setting.has_mirror & (missing.read_place == NONE)
+        book.count(group, "pending@mirror", slots[is_pending & before_mirror])
+        self._write_tails(slots[~is_pending])
+
+    def _missing(self, slots: Ints) -> Missing:
+        view = self.view
+        read = view.target_last if view.setting.has_mirror else view.source_last
+        return Missing(
+            streams=view.index.streams,
+            stream=view.index.stream_of(slots),
+            sequence=view.index.sequence_of(slots),
+            in_source=view.in_source[slots],
+            in_target=view.in_target[slots],
+            source_place=view.source_last[slots],
+            read_place=read[slots],
+            neighbour=self._neighbours(slots),
+        )
+
+    def _neighbours(self, slots: Ints) -> Ints:
+        """The target place of the nearest lower message of the stream, here or below."""
+        index, target = self.view.index, self.view.target_last
+        stream = index.stream_of(slots)
+        below = ints([self._place_below(number) for number in range(len(index.streams))])[stream]
+        known = np.flatnonzero(target != NONE)
+        if not len(known):
+            return below
+        nearest = np.searchsorted(known, slots) - 1
+        found = known[np.maximum(nearest, 0)]
+        is_own = (nearest >= 0) & (index.stream_of(found) == stream)
+        return np.where(is_own, target[found], below)
+
+    def _place_below(self, stream: int) -> int:
+        cell = self.view.cell
+        last_in_target = (cell.knowledge or Knowledge()).last_in_target
+        rows = last_in_target.get(self.view.index.streams[stream], ())
+        lower = [row for row in rows if row[0] < cell.low]
+        if not lower:
+            return NONE
+        _, partition, offset = lower[-1]
+        return int(pack_places(ints([partition]), ints([offset]))[0])
+
+    def _write_tails(self, lost: Ints) -> None:
+        """Per stream: how many were lost here, and how many of them above all deliveries here."""
+        index = self.view.index
+        found = np.flatnonzero(self.delivered)
+        count = len(index.streams)
+        highest = np.full(count, NONE)
+        np.maximum.at(highest, index.stream_of(found), index.sequence_of(found))
+        stream, sequence = index.stream_of(lost), index.sequence_of(lost)
+        above = sequence > highest[stream]
+        columns = [
+            np.arange(count),
+            np.full(count, self.view.cell.low),
+            highest,
+            np.bincount(stream, minlength=count),
+            np.bincount(stream[above], minlength=count),
+            _lowest(stream, sequence, count),
+            _lowest(stream[above], sequence[above], count),
+        ]
+        rows = np.column_stack(columns)
+        self.book.write("tail", self.group, rows[(highest != NONE) | (rows[:, 3] > 0)])
+
+
+def _lowest(stream: Ints, sequence: Ints, count: int) -> Ints:
+    lowest = np.full(count, LARGEST)
+    np.minimum.at(lowest, stream, sequence)
+    return lowest

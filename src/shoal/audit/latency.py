@@ -1,0 +1,83 @@
+"""Latencies and times, as counts of whole microseconds.
+
+Exact: a histogram has one entry for each microsecond that occurs, and cells' histograms add
+up. Only the pictures' series per second uses coarser buckets, which grow by 1/32.
+"""
+
+import numpy as np
+
+from shoal.audit.arrays import Ints, counts_of_values
+from shoal.model.result import PERCENTILES, Latency
+
+_EXACT = 64  # below this every value has a bucket of its own
+_STEPS = 32  # buckets for each doubling
+BUCKET_BITS = 12
+
+
+def histogram(values: Ints) -> Ints:
+    """Rows of (microseconds, count), ascending."""
+    return np.stack(counts_of_values(values), axis=1)
+
+
+def statistics(table: Ints) -> Latency:
+    """Exact statistics of a histogram, percentiles by nearest rank."""
+    values, counts = table[:, 0], table[:, 1]
+    total = int(counts.sum())
+    if not total:
+        return Latency()
+    # Python's integers: a sum of squares of a long run may pass 64 bits.
+    weighted = sum(int(v) * int(c) for v, c in zip(values.tolist(), counts.tolist(), strict=True))
+    return Latency(
+        count=total,
+        negative=int(counts[values < 0].sum()),
+        mean=weighted / total,
+        max=int(values[-1]),
+        percentiles={
+            name: nearest_rank(table, numerator, denominator)
+            for name, numerator, denominator in PERCENTILES
+        },
+    )
+
+
+def nearest_rank(table: Ints, numerator: int, denominator: int) -> int:
+    """The smallest value that at least this share of the samples do not exceed."""
+    reached = np.cumsum(table[:, 1])
+    rank = -(-int(reached[-1]) * numerator // denominator)
+    return int(table[np.searchsorted(reached, rank), 0])
+
+
+def bucket_of(values: Ints) -> Ints:
+    """The bucket of each value; all values up to 0 share the first."""
+    clipped = np.maximum(values, 0)
+    exponent = np.frexp(clipped.astype(np.float64))[1].astype(np.int64)  # bits of the value
+    shift = np.maximum(exponent - 6, 0)
+    coarse = _EXACT + (shift - 1) * _STEPS + (clipped >> shift) - _STEPS
+    return np.where(shift == 0, clipped, coarse)
+
+
+def bucket_bounds(bucket: int) -> tuple[int, int]:
+    """Smallest and largest value of a bucket."""
+    if bucket < _EXACT:
+        return bucket, bucket
+    shift, step = divmod(bucket - _EXACT, _STEPS)
+    low = (step + _STEPS) << (shift + 1)
+    return low, low + (1 << (shift + 1)) - 1
+
+
+def per_second(times_us: Ints) -> Ints:
+    """Rows of (second, count)."""
+    return np.stack(counts_of_values(times_us // 1_000_000), axis=1)
+
+
+def buckets_per_second(times_us: Ints, values: Ints) -> Ints:
+    """Rows of (second << BUCKET_BITS | bucket, count)."""
+    packed = ((times_us // 1_000_000) << BUCKET_BITS) | bucket_of(values)
+    return np.stack(counts_of_values(packed), axis=1)
+
+
+def maxima_per_second(times_us: Ints, values: Ints) -> Ints:
+    """Rows of (second, largest value)."""
+    seconds, places = np.unique(times_us // 1_000_000, return_inverse=True)
+    largest = np.full(len(seconds), np.iinfo(np.int64).min)
+    np.maximum.at(largest, places, values)
+    return np.stack([seconds, largest], axis=1)

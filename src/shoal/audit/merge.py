@@ -1,0 +1,293 @@
+"""Parts of all tasks put together. Sums, minima and maxima of integers, nothing else.
+
+What is put together does not depend on the order in which tasks come back: sums are sums,
+witnesses are minima, and whatever needs an order (cells of a unit, walks of a table) is
+sorted by its own numbers before use.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
+from shoal.audit.order import SUMMARY
+from shoal.audit.parts import Part
+from shoal.audit.setting import Knowledge, Setting, Stream, sort_key
+from shoal.audit.tasks import UnitName
+
+Group = str | None
+
+# What a cell tells the same whether or not it was undecided. It is taken from the first
+# round; the second round's answers are taken for the rest.
+STEADY_KINDS = frozenset(
+    {
+        "streams",
+        "order",
+        "spans",
+        "late",
+        "doubtful",
+        "mirror reach",
+        "last in target",
+        "group reach",
+        "group began",
+        "delivered until",
+    }
+)
+
+
+@dataclass
+class Totals:
+    """Everything that cells counted, by group (None for logs and producers)."""
+
+    counts: dict[Group, dict[str, dict[Stream, int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
+    )
+    tables: dict[tuple[str, Group, str], list[Ints]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    ranges: dict[tuple[Group, str], tuple[int, int]] = field(default_factory=dict)
+    marks: dict[tuple[Group, str], dict[tuple[Stream, int], int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    witnesses: dict[tuple[Group, str], dict[str, Any]] = field(default_factory=dict)
+    tails: dict[tuple[str, Stream], list[list[int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def count(self, group: Group, name: str) -> int:
+        return sum(self.counts[group][name].values())
+
+    def streams_with(self, group: Group, name: str) -> int:
+        return sum(1 for count in self.counts[group][name].values() if count)
+
+    def table(self, kind: str, group: Group, name: str) -> Ints:
+        """The sum of all tables of (key, count) of this name, ascending by key."""
+        found = self.tables.get((kind, group, name))
+        if not found:
+            return np.empty((0, 2), dtype=np.int64)
+        rows = np.concatenate(found)
+        return np.stack(summed_by_key(rows[:, 0], rows[:, 1]), axis=1)
+
+    def find(self, group: Group, finding: str, stream: Stream, count: int) -> None:
+        self.counts[group][finding][stream] += count
+
+    def witness(self, group: Group, finding: str, details: dict[str, Any]) -> None:
+        """Keep the smallest."""
+        held = self.witnesses.get((group, finding))
+        if held is None or _witness_key(details) < _witness_key(held):
+            self.witnesses[group, finding] = details
+
+
+def _witness_key(details: Mapping[str, Any]) -> tuple[tuple[str, str, int], int]:
+    stream = Stream(details["producer"], details["topic"], details["lane"])
+    return sort_key(stream), details["sequence"]
+
+
+@dataclass
+class Summaries:
+    """What cells tell of themselves that only all of them together explain."""
+
+    order: dict[UnitName, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    spans: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
+    late: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
+    doubtful: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    mirror_reach: dict[tuple[str, int], int] = field(default_factory=dict)
+    group_reach: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    began: dict[tuple[str, int], int] = field(default_factory=dict)
+    delivered_until: dict[tuple[str, Stream], int] = field(default_factory=dict)
+    last_in_target: dict[Stream, list[tuple[int, int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def knowledge(self, setting: Setting, assigned: Mapping[tuple[str, int], int]) -> Knowledge:
+        """`assigned` is the lowest offset at which anyone was ever told to begin, by log."""
+        seen = dict(self.began)
+        for log, offset in assigned.items():
+            seen[log] = min(offset, seen.get(log, offset))
+        return Knowledge(
+            group_reach=dict(self.group_reach),
+            mirror_reach=dict(self.mirror_reach),
+            delivered_until=dict(self.delivered_until),
+            moved=frozenset(
+                (topic, partition)
+                for (topic, partition), offset in seen.items()
+                if offset < setting.scans.get(("target", topic, partition), (0, 0))[0]
+            ),
+            last_in_target={s: tuple(sorted(rows)) for s, rows in self.last_in_target.items()},
+        )
+
+
+def add_cell(parts: Iterable[Part], totals: Totals | None, summaries: Summaries | None) -> None:
+    """Add the answer of one cell to what is given."""
+    listed = list(parts)
+    streams = next(_streams(part.label) for part in listed if part.kind == "streams")
+    for part in listed:
+        if part.kind in STEADY_KINDS:
+            if summaries is not None:
+                _SUMMARY_KINDS[part.kind](summaries, part, streams)
+        elif totals is not None:
+            _TOTAL_KINDS[part.kind](totals, part, streams)
+
+
+def is_undecided(parts: Iterable[Part]) -> bool:
+    return any(part.kind == "undecided" for part in parts)
+
+
+def _streams(label: Iterable[Any]) -> list[Stream]:
+    return [Stream(producer, topic, lane) for producer, topic, lane in label]
+
+
+# ---------------------------------------------------------------- totals
+
+
+def _add_tally(totals: Totals, part: Part, streams: list[Stream]) -> None:
+    group, names = part.label
+    table = part.values.reshape(len(streams), len(names))
+    for column, name in enumerate(names):
+        counts = totals.counts[group][name]
+        for row in np.flatnonzero(table[:, column]).tolist():
+            counts[streams[row]] += int(table[row, column])
+
+
+def _add_witness(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    group, finding, details = part.label
+    totals.witness(group, finding, details)
+
+
+def _add_marks(totals: Totals, part: Part, streams: list[Stream]) -> None:
+    group, finding = part.label
+    for stream, stretch, count in part.values.reshape(-1, 3).tolist():
+        totals.marks[group, finding][streams[stream], stretch] += count
+
+
+def _add_range(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    group, name = part.label
+    low, high = part.values.tolist()
+    held = totals.ranges.get((group, name), (low, high))
+    totals.ranges[group, name] = (min(low, held[0]), max(high, held[1]))
+
+
+def _add_table(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    group, name = part.label if isinstance(part.label, list) else (part.label, "")
+    totals.tables[part.kind, group, name].append(part.values.reshape(-1, 2))
+
+
+def _add_tail(totals: Totals, part: Part, streams: list[Stream]) -> None:
+    for stream, *row in part.values.reshape(-1, 7).tolist():
+        totals.tails[part.label, streams[stream]].append(row)
+
+
+_TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
+    "tally": _add_tally,
+    "witness": _add_witness,
+    "marks": _add_marks,
+    "range": _add_range,
+    "second": _add_table,
+    "latency": _add_table,
+    "latency second": _add_table,
+    "latency max": _add_table,
+    "tail": _add_tail,
+    "undecided": lambda _totals, _part, _streams: None,
+}
+
+
+# ---------------------------------------------------------------- summaries
+
+
+def unit_name(kind: str, group: Group, stream: Stream, partition: int) -> UnitName:
+    """Consumers' units are streams; those of logs are streams in one partition."""
+    producer, topic, lane = stream
+    is_log = kind != "consumers"
+    return (kind, group or "", producer, topic, lane, partition if is_log else -1)
+
+
+def _add_order(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    kind, group = part.label
+    for row in part.values.reshape(-1, len(SUMMARY) + 1):
+        partition = int(row[1 + SUMMARY.index("partition")])
+        summaries.order[unit_name(kind, group, streams[row[0]], partition)].append(row[1:])
+
+
+def _add_spans(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    kind, group, stream, partition, low = part.label
+    held = summaries.spans if part.kind == "spans" else summaries.late
+    held[unit_name(kind, group, streams[stream], partition), low] = part.values.reshape(-1, 2)
+
+
+def _add_doubtful(summaries: Summaries, part: Part, _streams: list[Stream]) -> None:
+    summaries.doubtful[part.label].append(part.values.reshape(-1, 2))
+
+
+def _add_mirror_reach(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, partition, reach in part.values.reshape(-1, 3).tolist():
+        log = (streams[stream].topic, partition)
+        summaries.mirror_reach[log] = max(reach, summaries.mirror_reach.get(log, 0))
+
+
+def _add_group_reach(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, partition, reach in part.values.reshape(-1, 3).tolist():
+        log = (part.label, streams[stream].topic, partition)
+        summaries.group_reach[log] = max(reach, summaries.group_reach.get(log, 0))
+
+
+def _add_group_began(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, partition, negative in part.values.reshape(-1, 3).tolist():
+        log = (streams[stream].topic, partition)
+        summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
+
+
+def _add_delivered_until(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, until in part.values.reshape(-1, 2).tolist():
+        key = (part.label, streams[stream])
+        held = summaries.delivered_until.get(key, until)
+        summaries.delivered_until[key] = max(until, held)
+
+
+def _add_last_in_target(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, low, partition, offset in part.values.reshape(-1, 4).tolist():
+        summaries.last_in_target[streams[stream]].append((low, partition, offset))
+
+
+_SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
+    "streams": lambda _summaries, _part, _streams: None,
+    "order": _add_order,
+    "spans": _add_spans,
+    "late": _add_spans,
+    "doubtful": _add_doubtful,
+    "mirror reach": _add_mirror_reach,
+    "last in target": _add_last_in_target,
+    "group reach": _add_group_reach,
+    "group began": _add_group_began,
+    "delivered until": _add_delivered_until,
+}
+
+
+# ---------------------------------------------------------------- tails
+
+
+def settle_tails(totals: Totals, finding: str) -> None:
+    """Tail loss: of what was lost, that above the highest delivered sequence of its stream."""
+    for (group, stream), rows in sorted(totals.tails.items(), key=lambda item: item[0][0]):
+        by_cell = sorted(rows)
+        lost, first = 0, LARGEST
+        for _low, highest, lost_here, above, first_lost, first_above in by_cell:
+            if highest >= 0:  # whatever was lost below is no tail
+                lost, first = above, first_above
+            else:
+                lost, first = lost + lost_here, min(first, first_lost)
+        if lost:
+            totals.find(group, finding, stream, lost)
+            totals.witness(group, finding, {**stream._asdict(), "sequence": first})
+
+
+def latency_maxima(totals: Totals, group: str) -> dict[int, int]:
+    """The largest latency of each second."""
+    tables = totals.tables.get(("latency max", group, ""), [])
+    rows = np.concatenate(tables) if tables else ints().reshape(0, 2)
+    maxima: dict[int, int] = {}
+    for second, value in rows.tolist():
+        maxima[second] = max(value, maxima.get(second, value))
+    return maxima

@@ -1,0 +1,150 @@
+"""The work of an audit, cut from the ledgers' footers alone.
+
+Cells are ranges of sequences that hold about as many rows each; a cell covers all streams,
+because row groups do too. Cuts are made where the rows are, so a single row with a garbled
+sequence makes no difference. No cell straddles 0: numbers below it are no attempt's. The
+last cell is open.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from shoal.audit.arrays import LARGEST, Ints
+from shoal.audit.folder import Ledger, RowGroup
+from shoal.audit.read import Piece
+from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell
+
+ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages
+ROWS_PER_WALK = 4_000_000
+OFFSETS_PER_CELL = 1_000_000
+MOST_OFFSET_CELLS = 1024
+
+_MESSAGE_TABLES = ("attempts", "receipts", "log")
+
+
+def plan_cells(
+    ledger: Ledger, extents: Iterable[int] = (), *, rows_per_cell: int = ROWS_PER_CELL
+) -> list[MessageCell]:
+    """Cells that cover every row and every planned number."""
+    groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
+    cuts = _cuts(groups, rows_per_cell)
+    cells = [_cell(ledger, low, high) for low, high in zip(cuts, [*cuts[1:], LARGEST], strict=True)]
+    if any(group.ranges["sequence"][0] < 0 for group in groups):
+        cells.insert(0, _cell(ledger, -LARGEST, 0))
+    reach = max(extents, default=0)
+    return [c for c in cells if c.attempts or c.receipts or c.log or 0 <= c.low < reach]
+
+
+def _cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
+    """Where cells begin, so that each holds about as many rows."""
+    rows = sum(group.rows for group in groups)
+    count = -(-rows // rows_per_cell)
+    if count < 2:
+        return [0]
+    low = np.array([max(group.ranges["sequence"][0], 0) for group in groups], dtype=np.float64)
+    high = np.array([max(group.ranges["sequence"][1], 0) for group in groups], dtype=np.float64) + 1
+    density = np.array([group.rows for group in groups]) / (high - low)
+    edges = np.concatenate([low, high])
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    rates = np.cumsum(np.concatenate([density, -density])[order])
+    reached = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(edges))])
+    wanted = np.arange(1, count) * (reached[-1] / count)
+    cuts = np.interp(wanted, reached, edges).astype(np.int64)
+    return [0, *np.unique(cuts[cuts > 0]).tolist()]
+
+
+def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:
+    attempts, receipts, log = (
+        _overlapping(ledger.tables[table], "sequence", [(low, high)]) for table in _MESSAGE_TABLES
+    )
+    return MessageCell(low, high, attempts, receipts, log)
+
+
+def _overlapping(
+    groups: Iterable[RowGroup], column: str, ranges: Sequence[tuple[int, int]]
+) -> tuple[Piece, ...]:
+    return tuple(
+        group.piece
+        for group in groups
+        if any(group.overlaps(column, low, high) for low, high in ranges)
+    )
+
+
+def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[LedgerWalk]:
+    """Stretches of receipts and of scans, in ledger order."""
+    walks: list[LedgerWalk] = []
+    for table in ("receipts", "log"):
+        pieces: list[Piece] = []
+        rows = 0
+        for group in ledger.tables[table]:
+            if pieces and rows + group.rows > rows_per_walk:
+                walks.append(LedgerWalk(len(walks), table, tuple(pieces)))
+                pieces, rows = [], 0
+            pieces.append(group.piece)
+            rows += group.rows
+        if pieces:
+            walks.append(LedgerWalk(len(walks), table, tuple(pieces)))
+    return walks
+
+
+def plan_offset_cells(
+    ledger: Ledger,
+    cluster: str,
+    ranges: Iterable[tuple[int, int]],
+    *,
+    jumps: Sequence[Jump] = (),
+    offsets_per_cell: int = OFFSETS_PER_CELL,
+) -> list[OffsetCell]:
+    """Cells that cover the ranges and the jumps, each no longer than the limit."""
+    wanted = _union([*ranges, *((jump.origin + 1, jump.landing) for jump in jumps)])
+    # Work follows the rows in a range, not its length: a jump over half the number line is
+    # cut into a bounded number of cells, most of which find no row group.
+    fewest = sum(high - low for low, high in wanted) // MOST_OFFSET_CELLS + 1
+    cells = []
+    for own in _packed(wanted, max(offsets_per_cell, fewest)):
+        attempts, receipts, log = (
+            _overlapping(ledger.tables[table], "offset", own) for table in _MESSAGE_TABLES
+        )
+        if not (attempts or receipts or log):
+            continue
+        low, high = own[0][0], own[-1][1]
+        touched = tuple(j for j in jumps if j.origin + 1 < high and j.landing > low)
+        cells.append(OffsetCell(cluster, tuple(own), attempts, receipts, log, touched))
+    return cells
+
+
+def _union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets as disjoint ranges, ascending."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        elif low < high:
+            merged.append((low, high))
+    return merged
+
+
+def _packed(
+    ranges: Iterable[tuple[int, int]], offsets_per_cell: int
+) -> Iterable[list[tuple[int, int]]]:
+    """Ranges cut and put together so that each portion has at most so many offsets."""
+    portion: list[tuple[int, int]] = []
+    room = offsets_per_cell
+    for start, high in ranges:
+        low = start
+        while low < high:
+            taken = min(high, low + room)
+            portion.append((low, taken))
+            room -= taken - low
+            low = taken
+            if not room:
+                yield portion
+                portion, room = [], offsets_per_cell
+    if portion:
+        yield portion
+
+
+def as_ranges(table: Ints) -> list[tuple[int, int]]:
+    return [(low, high) for low, high in table.reshape(-1, 2).tolist()]

@@ -1,0 +1,129 @@
+"""Row groups of ledger segments into numpy columns.
+
+Rules:
+- Rows keep ledger order. `position`, asked for like a column, is a row's place in it.
+- Names become numbers into one vocabulary for each task, so kernels compare integers.
+- What cannot be read, or holds nulls, is a `LedgerError` that names the file.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.audit.arrays import Array, Bools, Rows
+from shoal.model.errors import LedgerError
+from shoal.model.ledger import TABLES
+
+POSITION = "position"
+
+_NUMPY_TYPES: dict[str, type[np.generic]] = {
+    "dictionary": np.int32,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "bool": np.bool_,
+}
+
+
+class Piece(NamedTuple):
+    """One row group of one segment; `position` is the place of its first row."""
+
+    path: str
+    number: int
+    position: int
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """Names of one task and their numbers, given out as names are met."""
+
+    names: list[str] = field(default_factory=list)
+    _codes: dict[str, int] = field(default_factory=dict)
+
+    def code(self, name: str) -> int:
+        known = self._codes.get(name)
+        if known is None:
+            known = self._codes[name] = len(self.names)
+            self.names.append(name)
+        return known
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Within(NamedTuple):
+    """Which rows to keep: those whose column lies in one of the ranges [low, high).
+
+    Ranges are disjoint and ascending.
+    """
+
+    column: str
+    ranges: Sequence[tuple[int, int]]
+
+    def mask(self, values: Array) -> Bools:
+        kept: Bools
+        if len(self.ranges) == 1:
+            low, high = self.ranges[0]
+            kept = (values >= low) & (values < high)
+        else:
+            lows, highs = np.array(self.ranges, dtype=np.int64).T
+            place = np.searchsorted(lows, values, side="right") - 1
+            kept = (place >= 0) & (values < highs[np.maximum(place, 0)])
+        return kept
+
+
+def read_rows(
+    table: str,
+    pieces: Iterable[Piece],
+    columns: Sequence[str],
+    *,
+    vocabulary: Vocabulary,
+    within: Within | None = None,
+) -> Rows:
+    """The rows of some row groups of a table, in the order given."""
+    chunks: dict[str, list[Array]] = {name: [] for name in columns}
+    stored = [name for name in columns if name != POSITION]
+    for piece in pieces:
+        rows = _read_piece(piece, stored, vocabulary)
+        if POSITION in chunks:
+            count = len(rows[stored[0]])
+            rows[POSITION] = np.arange(piece.position, piece.position + count, dtype=np.int64)
+        mask = within.mask(rows[within.column]) if within else None
+        for name, kept in chunks.items():
+            kept.append(rows[name] if mask is None or mask.all() else rows[name][mask])
+    types = dict(TABLES[table]) | {POSITION: "int64"}
+    return {
+        name: np.concatenate(arrays) if arrays else np.empty(0, _NUMPY_TYPES[types[name]])
+        for name, arrays in chunks.items()
+    }
+
+
+def _read_piece(piece: Piece, columns: Sequence[str], vocabulary: Vocabulary) -> Rows:
+    try:
+        with pq.ParquetFile(piece.path, memory_map=True) as file:
+            table = file.read_row_group(piece.number, columns=list(columns), use_threads=False)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}") from error
+    return {name: _plain(table.column(name), vocabulary, piece.path) for name in columns}
+
+
+def _plain(column: Any, vocabulary: Vocabulary, path: str) -> Array:
+    """One column as numbers."""
+    if column.null_count:
+        raise LedgerError(f"{path} holds nulls")
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # what an empty column stays
+        array = pa.concat_arrays(array.chunks) if array.chunks else pa.array([], array.type)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        array = array.dictionary_encode()
+    if not pa.types.is_dictionary(array.type):
+        values: Array = array.to_numpy(zero_copy_only=False)
+        return values
+    own = np.array([vocabulary.code(name) for name in array.dictionary.to_pylist()], np.int32)
+    indices: Array = array.indices.to_numpy(zero_copy_only=False)
+    return own[indices] if len(own) else indices

@@ -1,0 +1,204 @@
+"""What every task of an audit must know besides its rows. Small, plain, the same for all.
+
+A stream is (producer, topic, lane). How far a stream's numbers go:
+- below `planned` they are attempts even if no outcome was recorded: the count of its end
+  manifest, or what was reserved if the producer never ended;
+- below `reserved` a number that turns up anywhere is an attempt, not an unexpected message.
+
+`Knowledge` is what only all cells together can say: positions that nobody recorded, and
+how far each stream was delivered. It is gathered in a first round for those cells that
+cannot do without.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from shoal.audit.arrays import NONE
+from shoal.audit.folder import Ledger
+from shoal.audit.read import Vocabulary, read_rows
+from shoal.model.errors import LedgerError
+
+Cluster = Literal["source", "target"]
+Log = tuple[str, str, int]  # cluster, topic, partition
+
+# `positions.reader` of the mirror; any other reader is a group.
+MIRROR = "mirror"
+
+
+class Stream(NamedTuple):
+    producer: str
+    topic: str
+    lane: int
+
+
+class Extent(NamedTuple):
+    planned: int
+    reserved: int
+
+
+def sort_key(stream: Stream) -> tuple[str, str, int]:
+    """The order in which streams stand in reports, and in which witnesses are chosen."""
+    return stream.topic, stream.producer, stream.lane
+
+
+@dataclass(frozen=True)
+class Setting:
+    run: str
+    promises: Mapping[str, Any]
+    has_mirror: bool
+    groups: tuple[str, ...]
+    acknowledged: bool = True  # False with acks=0: yield cannot be known
+    ordered: bool = True
+    measure_from_us: int = NONE  # by intended time; what comes before is warm-up
+    extents: Mapping[Stream, Extent] = field(default_factory=dict)
+    all_drained: bool = False
+    drained: frozenset[tuple[str, Stream]] = frozenset()
+    scans: Mapping[Log, tuple[int, int]] = field(default_factory=dict)
+    group_positions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    mirror_positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    source_partitions: Mapping[str, int] = field(default_factory=dict)
+    stretch: int = 1  # sequences that share one mark in a strip
+
+    @property
+    def read_cluster(self) -> Cluster:
+        """The cluster whose log the consumers read."""
+        return "target" if self.has_mirror else "source"
+
+    def source_partition(self, topic: str, lane: int) -> int:
+        """Where a producer wrote a lane: lanes go round the partitions of the source."""
+        partitions = self.source_partitions.get(topic, 0)
+        return lane % partitions if partitions > 0 else max(lane, 0)
+
+    def home(self, cluster: str, stream: Stream) -> int:
+        """The partition of a cluster where a stream should be."""
+        if cluster == "source":
+            return self.source_partition(stream.topic, stream.lane)
+        return max(stream.lane, 0)
+
+    def is_drained(self, group: str, stream: Stream) -> bool:
+        return self.all_drained or (group, stream) in self.drained
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What all cells of a first round said together."""
+
+    # One past the highest offset: what each group received, what of the source is in the target.
+    group_reach: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    mirror_reach: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    # The highest sequence of a stream that a group received.
+    delivered_until: Mapping[tuple[str, Stream], int] = field(default_factory=dict)
+    # Partitions of the target whose log start was seen lower than where its scan began.
+    moved: frozenset[tuple[str, int]] = frozenset()
+    # Per stream: (first sequence of a cell, partition, offset) of the last message known to
+    # have been in the target, for each cell that has one, ascending.
+    last_in_target: Mapping[Stream, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+
+
+def make_setting(ledger: Ledger) -> Setting:
+    plans = [folder.plan for folder in ledger.folders]
+    promises: Mapping[str, Any] = next((p["promises"] for p in plans if p.get("promises")), {})
+    positions = ledger.small_table("positions")
+    scans = ledger.small_table("scans")
+    extents = _extents(ledger)
+    drained = list(ledger.commits("drained"))
+    longest = max([e.planned for e in extents.values()] + [_longest_recorded(ledger)], default=0)
+    return Setting(
+        run=ledger.run,
+        promises=promises,
+        has_mirror=any(_has_mirror(plan) for plan in plans)
+        or any(row["cluster"] == "target" for row in scans),
+        groups=tuple(sorted(set(_groups(ledger, positions)))) or ("",),
+        acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
+        ordered=bool(promises.get("order", True)),
+        measure_from_us=max(_measure_from_us(plan) for plan in plans),
+        extents=extents,
+        all_drained=any(bool(plan.get("all_drained")) for plan in plans),
+        drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
+        scans={(r["cluster"], r["topic"], r["partition"]): (r["start"], r["end"]) for r in scans},
+        group_positions={
+            (row["reader"], row["topic"], row["partition"]): row["offset"]
+            for row in positions
+            if row["reader"] != MIRROR
+        },
+        mirror_positions={
+            (row["topic"], row["partition"]): row["offset"]
+            for row in positions
+            if row["reader"] == MIRROR
+        },
+        source_partitions=_source_partitions(plans),
+        stretch=_stretch(longest),
+    )
+
+
+def _extents(ledger: Ledger) -> dict[Stream, Extent]:
+    reserved: dict[Stream, int] = {}
+    for line in ledger.commits("reserve"):
+        stream, until = _stream(line), line.get("until")
+        if not isinstance(until, int):
+            raise LedgerError(f"run {ledger.run}: bad reserve line {line!r:.200}")
+        reserved[stream] = max(reserved.get(stream, 0), until)
+    ended: dict[Stream, int] = {}
+    for row in ledger.small_table("manifests"):
+        stream = _stream(row)
+        ended[stream] = max(ended.get(stream, 0), row["count"])
+    return {
+        stream: Extent(
+            ended.get(stream, reserved.get(stream, 0)),
+            max(ended.get(stream, 0), reserved.get(stream, 0)),
+        )
+        for stream in reserved.keys() | ended.keys()
+    }
+
+
+def _stream(line: Mapping[str, Any]) -> Stream:
+    try:
+        return Stream(str(line["producer"]), str(line["topic"]), int(line["lane"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"a line names no stream: {line!r:.200}") from error
+
+
+def _has_mirror(plan: Mapping[str, Any]) -> bool:
+    clusters = plan.get("clusters") or {}
+    return bool(plan.get("mirror")) or clusters.get("target") is not None
+
+
+def _measure_from_us(plan: Mapping[str, Any]) -> int:
+    if plan.get("measure_from_us") is not None:
+        return int(plan["measure_from_us"])
+    warm_up_us = int(plan.get("warm_up_us") or 0)
+    return int(plan.get("started_us") or 0) + warm_up_us if warm_up_us else NONE
+
+
+def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    topics = [(plan.get("topics") or {}).items() for plan in plans]
+    return {
+        name: int(topic["partitions"])
+        for items in topics
+        for name, topic in items
+        if isinstance(topic, Mapping) and topic.get("partitions")
+    }
+
+
+def _groups(ledger: Ledger, positions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Every group that was planned, or that left a row."""
+    for folder in ledger.folders:
+        for group in folder.plan.get("groups") or ():
+            yield str(group["name"] if isinstance(group, Mapping) else group)
+    yield from (str(row["reader"]) for row in positions if row["reader"] != MIRROR)
+    for table in ("assignments", "receipts"):
+        yield from (part.group for part in ledger.tables[table] if part.group is not None)
+        mixed = [part.piece for part in ledger.tables[table] if part.group is None]
+        vocabulary = Vocabulary()
+        read_rows(table, mixed, ["group"], vocabulary=vocabulary)
+        yield from vocabulary.names
+
+
+def _longest_recorded(ledger: Ledger) -> int:
+    return max((g.ranges["sequence"][1] + 1 for g in ledger.tables["attempts"]), default=0)
+
+
+def _stretch(longest: int) -> int:
+    """A power of two that cuts the longest stream into at most 256 stretches."""
+    return 1 << max(0, (longest - 1).bit_length() - 8)

@@ -1,0 +1,152 @@
+"""Findings that no single task can make: order across cells, polls across ledgers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Ints
+from shoal.audit.merge import Group, Summaries, Totals
+from shoal.audit.order import (
+    SUMMARY,
+    Measure,
+    Pieces,
+    Units,
+    by_key,
+    late_pieces,
+    measure,
+    pieces_of,
+)
+from shoal.audit.parts import Part
+from shoal.audit.polls import Step, Steps
+from shoal.audit.setting import Stream
+from shoal.audit.tasks import UnitName
+from shoal.model.findings import Finding
+
+FINDINGS = {
+    "consumers": Finding.REORDERED,
+    "source": Finding.REORDERED_SOURCE,
+    "target": Finding.REORDERED_TARGET,
+}
+
+
+def settle_order(
+    totals: Totals,
+    summaries: Summaries,
+    tangled: dict[UnitName, Ints | None],
+    answers: Iterable[list[Part]],
+    *,
+    stretch: int,
+) -> None:
+    """Order of every unit, from its cells where they are apart, else from its pieces."""
+    handed = _handed_out(answers, tangled, stretch)
+    for unit, rows in summaries.order.items():
+        table = np.array([row.tolist() for row in rows], dtype=np.int64)
+        if unit in tangled:
+            pieces = handed[unit]
+            late = late_pieces(pieces)
+            places = pieces.first_sequence[late] // stretch
+            marks = np.stack([places, pieces.length[late]], axis=1)
+            _add(totals, unit, int(table[:, 1].sum()), (measure(pieces), marks))
+        else:
+            lows = table[:, 0].tolist()
+            late_rows = [summaries.late[unit, low] for low in lows if (unit, low) in summaries.late]
+            marks = np.concatenate([np.empty((0, 2), dtype=np.int64), *late_rows])
+            _add(totals, unit, int(table[:, 1].sum()), (_sum(table), marks))
+
+
+def _handed_out(
+    answers: Iterable[list[Part]], tangled: dict[UnitName, Ints | None], stretch: int
+) -> dict[UnitName, Pieces]:
+    tables: dict[UnitName, list[Ints]] = defaultdict(list)
+    for part in (part for parts in answers for part in parts):
+        kind, group, producer, topic, lane, partition = part.label
+        name = (kind, group, producer, topic, lane, partition)
+        tables[name].append(part.values.reshape(-1, 3 if tangled[name] is None else 5))
+    handed = {}
+    for name, found in tables.items():
+        rows = np.concatenate(found)
+        if tangled[name] is None:
+            handed[name] = _by_time(rows, stretch)
+        else:
+            handed[name] = by_key(Pieces(*rows.T))
+    return handed
+
+
+def _by_time(rows: Ints, stretch: int) -> Pieces:
+    """A stream in several partitions: arrival is by time, and in ledger order within that."""
+    sequence, time_us, key = rows[np.argsort(rows[:, 0])].T
+    rank = np.empty(len(sequence), dtype=np.int64)
+    rank[np.lexsort((key, time_us))] = np.arange(len(sequence))
+    same = np.zeros(len(sequence), dtype=np.int64)
+    nothing = np.empty((0, 2), dtype=np.int64)
+    return pieces_of(Units(same, same, sequence, rank, same), nothing, stretch)
+
+
+def _sum(table: Ints) -> Measure:
+    """The measures of cells that are apart add up; the witness is the lowest."""
+    columns = {name: table[:, number] for number, name in enumerate(SUMMARY)}
+    found = np.flatnonzero(columns["reordered"])
+    lowest = found[np.argmin(columns["witness"][found])] if len(found) else NONE
+    return Measure(
+        F=int(columns["F"].sum()),
+        K=int(columns["K"].sum()),
+        reordered=int(columns["reordered"].sum()),
+        witness=int(columns["witness"][lowest]) if len(found) else NONE,
+        witness_after=int(columns["witness_after"][lowest]) if len(found) else NONE,
+    )
+
+
+def _add(totals: Totals, unit: UnitName, count: int, found: tuple[Measure, Ints]) -> None:
+    kind, group_name, producer, topic, lane, partition = unit
+    group: Group = group_name if kind == "consumers" else None
+    stream, finding = Stream(producer, topic, lane), FINDINGS[kind]
+    measured, marks = found
+    if kind == "consumers":
+        totals.find(group, "F", stream, measured.F)
+        totals.find(group, "K", stream, measured.K)
+        totals.find(group, "F_limit", stream, count * count // 2)
+    if not measured.reordered:
+        return
+    totals.find(group, finding, stream, measured.reordered)
+    details: dict[str, Any] = {**stream._asdict(), "sequence": measured.witness}
+    details["after_sequence"] = measured.witness_after
+    if kind != "consumers":
+        details["partition"] = partition
+    totals.witness(group, finding, details)
+    for place, times in marks.tolist():
+        totals.marks[group, finding][stream, place] += times
+
+
+# ---------------------------------------------------------------- polls
+
+
+@dataclass
+class Polls:
+    """Findings about offsets: by group for polls, for all groups for contested offsets."""
+
+    skips: dict[str, list[tuple[Step, int]]] = field(default_factory=lambda: defaultdict(list))
+    falls: dict[str, list[tuple[Step, int]]] = field(default_factory=lambda: defaultdict(list))
+    # (cluster, topic, partition), lowest such offset, how many, two of the messages there
+    contested: list[tuple[tuple[str, str, int], int, int, list[Any]]] = field(default_factory=list)
+
+
+def settle_polls(steps: Steps, answers: Sequence[list[Part]]) -> Polls:
+    polls = Polls()
+    for reader, count in steps.falls.items():
+        polls.falls[reader[0]].append((steps.first_fall[reader], count))
+    skipped: dict[int, int] = {}
+    for part in (part for parts in answers for part in parts):
+        if part.kind == "skips":
+            for number, offset in part.values.reshape(-1, 2).tolist():
+                skipped[number] = min(offset, skipped.get(number, offset))
+        elif part.kind == "contested":
+            cluster, topic, partition, messages = part.label
+            count, offset = part.values.tolist()
+            polls.contested.append(((cluster, topic, partition), offset, count, messages))
+    for number, offset in skipped.items():
+        step = steps.jumps[number]
+        polls.skips[step.reader[0]].append((step, offset))
+    return polls

@@ -1,0 +1,68 @@
+"""The pieces of work of an audit. Plain data, so that they travel to any worker.
+
+- `MessageCell`: a range of sequences of all streams: what happened to each message.
+- `OrderCell`: the same range again, for order units that interleave with other cells.
+- `LedgerWalk`: receipts, or rows of a scan, in ledger order: jumps of readers.
+- `OffsetCell`: ranges of offsets of one cluster: who was at each offset.
+"""
+
+from dataclasses import dataclass, field
+
+from shoal.audit.read import Piece
+from shoal.audit.setting import Knowledge
+
+Pieces = tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class MessageCell:
+    low: int
+    high: int
+    attempts: Pieces
+    receipts: Pieces
+    log: Pieces
+    knowledge: Knowledge | None = None
+
+
+# Kind ("consumers", "source", "target"), group (for consumers), producer, topic, lane,
+# partition (for logs; -1 for consumers).
+UnitName = tuple[str, str, str, str, int, int]
+
+
+@dataclass(frozen=True)
+class OrderCell:
+    """Zones of keys of each unit as (first, last); None asks for every element and its time."""
+
+    cell: MessageCell
+    units: dict[UnitName, tuple[tuple[int, int], ...] | None]
+
+
+@dataclass(frozen=True)
+class LedgerWalk:
+    number: int  # walks of a table, in ledger order
+    table: str  # "receipts" or "log"
+    pieces: Pieces
+
+
+@dataclass(frozen=True)
+class Jump:
+    """From one offset of a log to another, with something between that may be known."""
+
+    number: int
+    topic: str
+    partition: int
+    origin: int
+    landing: int
+
+
+@dataclass(frozen=True)
+class OffsetCell:
+    cluster: str
+    ranges: tuple[tuple[int, int], ...]  # [low, high)
+    attempts: Pieces
+    receipts: Pieces
+    log: Pieces
+    jumps: tuple[Jump, ...] = field(default=())
+
+
+Task = MessageCell | OrderCell | LedgerWalk | OffsetCell

@@ -1,0 +1,223 @@
+"""The rows of one cell, arranged by message.
+
+Everything here is a plain rearrangement of what the ledgers say: which slot each row is
+about, what producers said, where messages were, what each group received. Judgement
+comes after, in `cell`.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, joined
+from shoal.audit.evidence import (
+    Attempts,
+    Deliveries,
+    Places,
+    arrival_keys,
+    gather_attempts,
+    gather_deliveries,
+    gather_places,
+    pack_places,
+    partition_of,
+)
+from shoal.audit.index import build_index
+from shoal.audit.order import Units
+from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
+from shoal.audit.setting import Cluster, Extent, Setting
+from shoal.audit.tasks import MessageCell
+from shoal.model.errors import LedgerError
+from shoal.model.ledger import FAILED, OUTCOMES
+
+_STREAM = ("producer", "topic", "lane", "sequence")
+_ATTEMPTS = (*_STREAM, "outcome", "offset", "intended_us", "sent_us", "acked_us")
+_RECEIPTS = (*_STREAM, "group", "assignment", "partition", "offset", "received_us", "intact")
+_LOG = (*_STREAM, "cluster", "partition", "offset", "append_us", "intact")
+
+_NO_EXTENT = Extent(0, 0)
+
+
+class CellView:
+    """One cell, read."""
+
+    def __init__(self, cell: MessageCell, setting: Setting) -> None:
+        self.cell, self.setting = cell, setting
+        self.words = Vocabulary()
+        within = Within("sequence", ((cell.low, cell.high),))
+        self.attempt_rows = self._read("attempts", _ATTEMPTS, within)
+        self.receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
+        self.log = self._read("log", _LOG, within)
+        extents = {
+            stream: min(extent.planned, cell.high)
+            for stream, extent in setting.extents.items()
+            if extent.planned > cell.low >= 0
+        }
+        tables = (self.attempt_rows, self.receipts, self.log)
+        self.index, slots = build_index(tables, self.words, low=cell.low, extents=extents)
+        self.attempt_slots, self.receipt_slots, self.log_slots = slots
+        self.receipts["place"] = pack_places(self.receipts["partition"], self.receipts["offset"])
+        self.receipts["key"] = arrival_keys(self.receipts["assignment"], self.receipts[POSITION])
+
+    def _read(self, table: str, columns: tuple[str, ...], within: Within) -> Rows:
+        pieces = getattr(self.cell, table)
+        return read_rows(table, pieces, columns, vocabulary=self.words, within=within)
+
+    @property
+    def size(self) -> int:
+        return self.index.size
+
+    # ------------------------------------------------------------ producers
+
+    @cached_property
+    def attempts(self) -> Attempts:
+        outcome = self.attempt_rows["outcome"]
+        if len(outcome) and not 0 <= int(outcome.min()) <= int(outcome.max()) < len(OUTCOMES):
+            raise LedgerError("a ledger of attempts holds an outcome that is none")
+        return gather_attempts(self.attempt_rows, self.attempt_slots, self.size)
+
+    def extents(self, kind: str) -> Ints:
+        """`planned` or `reserved` of each stream; numbers below 0 are no attempt's."""
+        known = self.setting.extents if self.cell.low >= 0 else {}
+        return np.array(
+            [getattr(known.get(stream, _NO_EXTENT), kind) for stream in self.index.streams],
+            dtype=np.int64,
+        )
+
+    # ------------------------------------------------------------ logs
+
+    def _scan(self, cluster: Cluster) -> tuple[Ints, Ints]:
+        """Slots and places of what a scan of the cluster found."""
+        own = self.log["cluster"] == self.words.code(cluster)
+        places = pack_places(self.log["partition"][own], self.log["offset"][own])
+        return self.log_slots[own], places
+
+    @cached_property
+    def source_scan(self) -> tuple[Ints, Ints]:
+        return self._scan("source")
+
+    @cached_property
+    def target_scan(self) -> tuple[Ints, Ints]:
+        return self._scan("target")
+
+    @cached_property
+    def acknowledged(self) -> tuple[Ints, Ints]:
+        """Slots and source places that producers were told; never those of failed sends."""
+        rows = self.attempt_rows
+        own = (rows["offset"] != NONE) & (rows["outcome"] != FAILED)
+        slots = self.attempt_slots[own]
+        homes = [self.setting.source_partition(s.topic, s.lane) for s in self.index.streams]
+        partition = np.array(homes, dtype=np.int64)[self.index.stream_of(slots)]
+        return slots, pack_places(partition, rows["offset"][own])
+
+    @property
+    def received(self) -> tuple[Ints, Ints]:
+        """Slots and places in the log that consumers read, of all groups."""
+        return self.receipt_slots, self.receipts["place"]
+
+    def hearsay(self, cluster: Cluster) -> list[tuple[Ints, Ints]]:
+        """Evidence about a cluster's logs besides its scan."""
+        told = [self.acknowledged] if cluster == "source" else []
+        return [*told, self.received] if cluster == self.setting.read_cluster else told
+
+    def _places(self, cluster: Cluster) -> Places:
+        scan = self.source_scan if cluster == "source" else self.target_scan
+        evidence = [scan, *self.hearsay(cluster)]
+        slots, places = (joined([e[i] for e in evidence]) for i in (0, 1))
+        return gather_places(slots, places, self.size)
+
+    @cached_property
+    def source_places(self) -> Places:
+        return self._places("source")
+
+    @cached_property
+    def target_places(self) -> Places:
+        return self._places("target")
+
+    @cached_property
+    def source_first(self) -> Ints:
+        """The lowest known place of each slot in the source, or NONE."""
+        return self.source_places.first(self.size)
+
+    @cached_property
+    def source_last(self) -> Ints:
+        return self.source_places.last(self.size)
+
+    @cached_property
+    def target_last(self) -> Ints:
+        return self.target_places.last(self.size)
+
+    def _marked(self, slots: Ints) -> Bools:
+        marks = np.zeros(self.size, dtype=np.bool_)
+        marks[slots] = True
+        return marks
+
+    @cached_property
+    def in_source(self) -> Bools:
+        return self._marked(self.source_scan[0])
+
+    @cached_property
+    def in_target(self) -> Bools:
+        return self._marked(self.target_scan[0])
+
+    @property
+    def in_read_log(self) -> Bools:
+        return self.in_target if self.setting.has_mirror else self.in_source
+
+    @cached_property
+    def broken_in_source(self) -> Bools:
+        return self._broken("source")
+
+    @cached_property
+    def broken_in_target(self) -> Bools:
+        return self._broken("target")
+
+    def _broken(self, cluster: Cluster) -> Bools:
+        own = (self.log["cluster"] == self.words.code(cluster)) & ~self.log["intact"]
+        return self._marked(self.log_slots[own])
+
+    # ------------------------------------------------------------ consumers
+
+    @cached_property
+    def delivered_to_anyone(self) -> Bools:
+        return self._marked(self.receipt_slots)
+
+    def deliveries(self, group: str) -> Deliveries:
+        rows = np.flatnonzero(self.receipts["group"] == self.words.code(group))
+        return gather_deliveries(self.receipts, self.receipt_slots, rows, self.size)
+
+    # ------------------------------------------------------------ order
+
+    def arrival_units(self, deliveries: Deliveries) -> Units:
+        """What a group received, by stream; keys are arrival."""
+        slots = np.flatnonzero(deliveries.delivered)
+        rows = deliveries.first[slots]
+        stream = self.index.stream_of(slots)
+        return Units(
+            stream,
+            stream,
+            self.index.sequence_of(slots),
+            self.receipts["key"][rows],
+            self.receipts["partition"][rows].astype(np.int64),
+        )
+
+    def log_units(self, cluster: Cluster) -> Units:
+        """What was in the logs of a cluster, by stream and partition; keys are first offsets."""
+        known = self.source_places if cluster == "source" else self.target_places
+        partition = partition_of(known.places)
+        slots = known.slots
+        fresh = np.ones(len(slots), dtype=np.bool_)
+        fresh[1:] = (slots[1:] != slots[:-1]) | (partition[1:] != partition[:-1])
+        slots, partition, places = slots[fresh], partition[fresh], known.places[fresh]
+        stream = self.index.stream_of(slots)
+        sequence = self.index.sequence_of(slots)
+        if _is_torn(stream, partition):
+            order = np.lexsort((sequence, partition, stream))
+            stream, sequence = stream[order], sequence[order]
+            partition, places = partition[order], places[order]
+        span = int(partition.max(initial=0)) + 1
+        return Units(stream * span + partition, stream, sequence, places, partition)
+
+
+def _is_torn(stream: Array, partition: Array) -> bool:
+    """Whether neighbours of one stream lie in different partitions."""
+    return bool(((stream[1:] == stream[:-1]) & (partition[1:] != partition[:-1])).any())

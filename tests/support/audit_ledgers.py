@@ -1,0 +1,159 @@
+"""Made-up runs for the audit: clean ones, with whatever planted, as rows and as run folders."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.model.ledger import FORMAT, FORMAT_KEY, OK, TABLES
+
+Row = dict[str, Any]
+
+DEFAULTS: dict[str, Row] = {
+    "attempts": {"outcome": OK, "error": 0, "offset": -1, "intended_us": -1, "acked_us": -1},
+    "receipts": {"group": "g", "consumer": "c", "assignment": 1, "timestamp_us": 0, "intact": True},
+    "manifests": {},
+    "scans": {"topic_id": "id"},
+    "log": {"append_us": -1, "timestamp_us": 0, "intact": True},
+    "assignments": {"group": "g", "consumer": "c", "assignment": 1, "assigned_us": 0},
+    "positions": {},
+    "markers": {},
+}
+
+
+@dataclass
+class History:
+    """A run: rows of each table by worker in the order written, and the lines of its log."""
+
+    mirror: bool = True
+    promises: Row = field(default_factory=dict)
+    groups: tuple[str, ...] = ("g",)
+    all_drained: bool = False
+    warm_up_us: int = 0
+    started_us: int = 0
+    acks: str = "all"
+    partitions: dict[str, int] = field(default_factory=dict)  # of source topics, if not lanes
+    rows: dict[str, list[tuple[str, Row]]] = field(default_factory=lambda: {t: [] for t in TABLES})
+    commits: list[Row] = field(default_factory=list)
+
+    def add(self, table: str, worker: str = "w", **row: Any) -> Row:
+        whole = {**DEFAULTS[table], **row}
+        assert whole.keys() == {name for name, _ in TABLES[table]}, whole
+        self.rows[table].append((worker, whole))
+        return whole
+
+    def commit(self, kind: str, **line: Any) -> None:
+        self.commits.append({"kind": kind, "at_us": 0, **line})
+
+    def table(self, name: str) -> list[Row]:
+        """Rows in ledger order."""
+        return [row for _, row in sorted(self.rows[name], key=lambda item: item[0])]
+
+    def write(self, folder: Path, *, rows_per_segment: int = 1 << 20, run: str = "r") -> Path:
+        (folder / "ledger").mkdir(parents=True)
+        plan = {
+            "format": FORMAT,
+            "run": run,
+            "state": "finished",
+            "started_us": self.started_us,
+            "warm_up_us": self.warm_up_us,
+            "acks": self.acks,
+            "promises": self.promises,
+            "groups": list(self.groups),
+            "clusters": {"source": {}, "target": {} if self.mirror else None},
+            "topics": {name: {"partitions": n} for name, n in self.partitions.items()},
+            "all_drained": self.all_drained,
+        }
+        (folder / "run.json").write_text(json.dumps(plan))
+        lines = list(self.commits)
+        for table, rows in self.rows.items():
+            for worker in sorted({worker for worker, _ in rows}):
+                own = [row for name, row in rows if name == worker]
+                cuts = range(0, len(own), rows_per_segment)
+                for number, start in enumerate(cuts):
+                    part = own[start : start + rows_per_segment]
+                    lines.append(write_segment(folder, (table, worker, number), part))
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / "commits.jsonl").write_text(text)
+        return folder
+
+
+def write_segment(
+    folder: Path, name: tuple[str, str, int], rows: Iterable[Mapping[str, Any]]
+) -> Row:
+    """A sealed segment, and the line that commits it."""
+    table, worker, number = name
+    listed = list(rows)
+    path = f"ledger/{table}/{worker}-1-{number}.parquet"
+    (folder / path).parent.mkdir(exist_ok=True)
+    columns = {column: [row[column] for row in listed] for column, _ in TABLES[table]}
+    content = pa.table(columns, schema=ledger_schema(table))
+    pq.write_table(content, folder / path, row_group_size=3 if len(listed) < 64 else 1 << 20)
+    told = {"worker": worker, "epoch": 1, "table": table, "number": number, "rows": len(listed)}
+    return {"kind": "segment", "at_us": 0, "path": path, **told}
+
+
+def ledger_schema(table: str) -> pa.Schema:
+    words = pa.dictionary(pa.int32(), pa.string())
+    fields = [
+        pa.field(name, words if kind == "dictionary" else pa.type_for_alias(kind), nullable=False)
+        for name, kind in TABLES[table]
+    ]
+    return pa.schema(fields, metadata={FORMAT_KEY: str(FORMAT).encode()})
+
+
+def clean_run(
+    *, producers: int = 1, lanes: int = 2, count: int = 20, mirror: bool = True, scans: bool = True
+) -> History:
+    """Every message acknowledged, mirrored, delivered in order, drained and scanned.
+
+    Message `n` of lane `l` is sent at 1,000 n µs, acknowledged 300 µs later, delivered 2,000 µs
+    later; its offset is the same in both logs.
+    """
+    history = History(mirror=mirror)
+    clusters = ("source", "target") if mirror else ("source",)
+    for lane in range(lanes):
+        offset = 0
+        for sequence in range(count):
+            for producer in (f"p{number}" for number in range(producers)):
+                send(history, producer, lane, sequence, offset=offset)
+                for cluster in clusters if scans else ():
+                    put(history, cluster, producer, lane, sequence, offset=offset)
+                receive(history, producer, lane, sequence, offset=offset)
+                offset += 1
+        for cluster in clusters if scans else ():
+            scan(history, cluster, lane, end=offset)
+        for producer in (f"p{number}" for number in range(producers)):
+            history.add("manifests", producer=producer, topic="t", lane=lane, count=count)
+            history.commit("drained", producer=producer, topic="t", lane=lane, group="g")
+    return history
+
+
+def send(history: History, producer: str, lane: int, sequence: int, **row: Any) -> Row:
+    sent_us = row.pop("sent_us", 1000 * sequence)
+    told = {"acked_us": sent_us + 300, "intended_us": sent_us, "sent_us": sent_us, **row}
+    return history.add(
+        "attempts", producer=producer, topic="t", lane=lane, sequence=sequence, **told
+    )
+
+
+def put(history: History, cluster: str, producer: str, lane: int, sequence: int, **row: Any) -> Row:
+    told = {"partition": lane, "producer": producer, "lane": lane, "sequence": sequence, **row}
+    return history.add("log", cluster=cluster, topic="t", **told)
+
+
+def receive(history: History, producer: str, lane: int, sequence: int, **row: Any) -> Row:
+    told = {"partition": lane, "received_us": 1000 * sequence + 2000, **row}
+    return history.add(
+        "receipts", topic="t", producer=producer, lane=lane, sequence=sequence, **told
+    )
+
+
+def scan(history: History, cluster: str, partition: int, *, end: int, start: int = 0) -> Row:
+    return history.add(
+        "scans", cluster=cluster, topic="t", partition=partition, start=start, end=end
+    )
