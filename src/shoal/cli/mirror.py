@@ -1,12 +1,21 @@
 """`shoal mirror`: copy topics from one cluster to another, batch by batch."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from shoal.cli import console
 from shoal.cli.options import Command, cluster_options, cluster_properties
 from shoal.mirror.config import MirrorConfig
+from shoal.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from shoal.mirror.runner import MirrorStatus
+
+SPEAK_EVERY_S: Final = 5.0
 
 
 @click.group()
@@ -43,7 +52,7 @@ def run_command(
     """Copy until stopped (Ctrl-C): every batch as it is, in order, once."""
     from shoal.mirror.command import run_mirror
 
-    run_mirror(
+    status = run_mirror(
         MirrorConfig(
             source=cluster_properties("source", rest),
             target=cluster_properties("target", rest),
@@ -51,5 +60,29 @@ def run_command(
             handler=handler,
             positions=positions,
             stop_with_parent=stop_with_parent,
-        )
+        ),
+        on_status=_reporter(),
     )
+    console.say(_told(status))
+    if status.parked:
+        raise status.parked[0]
+
+
+def _reporter() -> "Callable[[MirrorStatus], None]":
+    """Says now and then how far the copy is."""
+    spoken = 0.0
+
+    def report(status: "MirrorStatus") -> None:
+        nonlocal spoken
+        if time.monotonic() - spoken > SPEAK_EVERY_S:
+            spoken = time.monotonic()
+            console.say(_told(status))
+
+    return report
+
+
+def _told(status: "MirrorStatus") -> str:
+    counts = status.counts
+    lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
+    copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
+    return f"copied {copied} in {counts.batches:,} batches; lag {lag}"
