@@ -2,12 +2,14 @@
 
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.lite.log.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
+    FileEntries,
     IndexBuilder,
     MemoryEntries,
     position_before_offset,
@@ -37,13 +39,28 @@ def test_entries_are_big_endian_pairs_relative_to_the_base() -> None:
     builder.add(0, 150, last_offset=104, max_timestamp_ms=7000)
     builder.add(150, 90, last_offset=109, max_timestamp_ms=6000)
     builder.seal()
-    assert bytes(builder.offsets.data) == struct.pack(">II", 9, 150)
-    assert bytes(builder.times.data) == struct.pack(">qI", 7000, 4)
+    assert builder.offsets.encoded() == struct.pack(">II", 9, 150)
+    assert builder.times.encoded() == struct.pack(">qI", 7000, 4)
 
 
 def test_a_cut_last_entry_is_dropped() -> None:
     entries = MemoryEntries(OFFSET_ENTRY, struct.pack(">IIB", 3, 50, 9))
-    assert list(entries) == [(3, 50)]
+    assert (len(entries), entries.last()) == (1, (3, 50))
+
+
+@given(st.lists(st.integers(0, 1000), max_size=20), st.integers(-1, 1001))
+def test_a_file_is_searched_as_memory_is(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int], wanted: int
+) -> None:
+    memory = MemoryEntries(TIME_ENTRY)
+    for value in sorted(values):
+        memory.append(value, value * 2)
+    path = tmp_path_factory.mktemp("index") / "entries"
+    path.write_bytes(memory.encoded())
+    file = FileEntries(path, TIME_ENTRY)
+    assert file.last() == memory.last()
+    assert file.floor_by_first(wanted) == memory.floor_by_first(wanted)
+    assert file.floor_by_second(wanted) == memory.floor_by_second(wanted)
 
 
 def test_empty_indexes_point_to_the_start() -> None:
@@ -80,5 +97,5 @@ def test_everything_before_a_time_entry_is_older(
         if offset < until:
             assert batch_time < timestamp_ms
         offset += records
-    times = [entry[0] for entry in builder.times]
+    times = [entry[0] for entry in TIME_ENTRY.iter_unpack(builder.times.encoded())]
     assert times == sorted(set(times))

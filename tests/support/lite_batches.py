@@ -1,5 +1,7 @@
 """Record batches for tests of Kafka Lite's log."""
 
+from typing import SupportsBytes
+
 from shoal.lite.log.header import unpack_header
 from shoal.lite.log.partition_log import Appended, PartitionLog
 from shoal.wire.batch import iter_batches
@@ -27,11 +29,11 @@ def append(log: PartitionLog, batch: bytearray, *, leader_epoch: int = 0) -> App
     return log.append(view, unpack_header(view), leader_epoch=leader_epoch)
 
 
-def values_of(record_set: bytes) -> list[bytes | None]:
+def values_of(record_set: SupportsBytes) -> list[bytes | None]:
     """The values of all records of all batches."""
     return [
         record.value
-        for batch in iter_batches(memoryview(record_set))
+        for batch in iter_batches(memoryview(bytes(record_set)))
         for record in decode_records(batch)
     ]
 
@@ -42,7 +44,7 @@ def everything_in(log: PartitionLog) -> list[bytes | None]:
     offset = log.start_offset
     while offset < log.end_offset:
         data = log.read(offset, 1000, upper_offset=log.end_offset)
-        for batch in iter_batches(memoryview(data)):
+        for batch in iter_batches(memoryview(bytes(data))):
             batch.check_crc()
             values += [r.value for r in decode_records(batch) if r.offset >= offset]
             offset = batch.next_offset

@@ -23,6 +23,8 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
 
 _BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 64
+_ACCEPT_PAUSE_S = 1.0
 _logger = logging.getLogger(__name__)
 
 
@@ -34,25 +36,24 @@ class Broker:
         self.port = 0
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Listen, and enter the cluster; clients are served from then on."""
+        """Take the port, and enter the cluster; clients are served from then on."""
         spec = self.core.spec
-        listener = _listener(spec.host, spec.port)
+        listener = self._listener = _bound(spec.host, spec.port)
         self.port = listener.getsockname()[1]
         await self.core.start(self.port)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=_BACKLOG
-        )
+        listener.listen(_BACKLOG)
+        self._accept_from_now_on()
 
     async def serve(self) -> None:
         """Until `stop` is called; then end cleanly."""
         await self._stopping.wait()
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
         for connection in list(self._connections):
             connection.close()
         self.core.stop()
@@ -60,14 +61,33 @@ class Broker:
     def stop(self) -> None:
         self._stopping.set()
 
-    # For connections
+    # Accepting clients
 
-    def welcome(self, connection: Connection) -> bool:
-        if len(self._connections) >= self.core.layers.integer("max.connections"):
-            _logger.warning("%s: refused, max.connections is reached", connection.peer)
-            return False
-        self._connections.add(connection)
-        return True
+    def _accept_from_now_on(self) -> None:
+        if self._listener is not None and not self._stopping.is_set():
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        assert self._listener is not None  # noqa: S101 - for the type checker
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                client, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No more files, most likely. The listener stays readable: do not spin on it.
+                _logger.warning("a client could not be accepted: %s", error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener)
+                loop.call_later(_ACCEPT_PAUSE_S, self._accept_from_now_on)
+                return
+            if len(self._connections) >= self.core.layers.integer("max.connections"):
+                _logger.warning("%s: refused, max.connections is reached", address)
+                client.close()
+            else:
+                self._connections.add(Connection(self, client))
+
+    # For connections
 
     def goodbye(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -85,8 +105,9 @@ class Broker:
         return api.handle(self.core, Request(request, header))
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setblocking(False)
     # A port is held for its broker by the supervisor, which never listens on it.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -7,29 +7,33 @@ Rules of this file:
 - What a client may cost is limited: frames by their size, requests that wait by their bytes,
   answers by not taking up the next request while the client does not read the last.
 - Whatever a client does wrong ends its connection and nothing else.
+
+The socket is used directly and not by a transport of asyncio, so that records go from the file
+to the socket in the kernel (sendfile), and everything else in one call (sendmsg).
 """
 
 import asyncio
 import logging
-import sys
+import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Protocol
 
 from shoal.lite.api.registry import Answer, HangUp
+from shoal.lite.log.slices import LogSlice
 from shoal.wire.errors import WireError
 from shoal.wire.framing import FrameDecoder, Part, frame
 
 # Requests that have arrived and wait; above this much no more is read from the socket.
 _WAITING_LIMIT_BYTES = 16 * 1024 * 1024
 # Answers that the client has not read; above this much no request is taken up.
-_UNREAD_LIMIT_BYTES = 1024 * 1024
-# Parts below this size are put together, so as not to send each in a packet of its own.
-_SMALL_BYTES = 64 * 1024
+_UNSENT_LIMIT_BYTES = 1024 * 1024
+# Parts of one sendmsg; the kernel takes 1024 at most.
+_PARTS_AT_ONCE = 256
+# Linux: more follows at once, do not send a packet for this alone.
+_MORE = getattr(socket, "MSG_MORE", 0)
 
 _logger = logging.getLogger(__name__)
-
-Answering = Callable[[memoryview], Answer | Awaitable[Answer]]
 
 
 class Host(Protocol):
@@ -38,92 +42,100 @@ class Host(Protocol):
     frame_limit_bytes: int
 
     def answer(self, request: memoryview) -> Answer | Awaitable[Answer]: ...
-    def welcome(self, connection: "Connection") -> bool: ...
     def goodbye(self, connection: "Connection") -> None: ...
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The broker's end of a connection."""
+class Connection:
+    """The broker's end of a connection; works by itself until `goodbye`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, client: socket.socket) -> None:
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = host
+        self._socket = client
+        self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(host.frame_limit_bytes)
-        self._transport: asyncio.Transport | None = None
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
         self._current: asyncio.Future[Answer] | None = None
-        self._may_write = True
-        self._may_read = True
-        self.peer = "?"
+        self._unsent: deque[Part | LogSlice] = deque()
+        self._unsent_bytes = 0
+        self._is_reading = True
+        self._is_ending = False
+        self._is_closed = False
+        self._loop.add_reader(client, self._on_readable)
 
-    # Called by asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
-        self._transport = transport
-        self.peer = str(transport.get_extra_info("peername"))
-        transport.set_write_buffer_limits(high=_UNREAD_LIMIT_BYTES)
-        if not self._host.welcome(self):
-            transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+    def close(self) -> None:
+        """End the connection once the answers that there are have been sent."""
+        if self._is_closed or self._is_ending:
+            return
+        self._is_ending = True
         self._waiting.clear()
-        if self._current is not None:
-            self._current.cancel()
-        self._host.goodbye(self)
+        self._control_reading()
+        if not self._unsent:
+            self._end()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.get_buffer(sizehint)
+    def abort(self) -> None:
+        """End the connection now."""
+        self._end()
 
-    def buffer_updated(self, nbytes: int) -> None:
+    # Receiving
+
+    def _on_readable(self) -> None:
         try:
-            frames = self._decoder.received(nbytes)
+            count = self._socket.recv_into(self._decoder.get_buffer())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._end()
+            return
+        if count == 0:
+            self._end()
+            return
+        try:
+            frames = self._decoder.received(count)
         except WireError as error:
             self._hang_up(error)
             return
-        for request in frames:
-            self._waiting.append(request)
-            self._waiting_bytes += len(request)
         if frames:
+            for request in frames:
+                self._waiting.append(request)
+                self._waiting_bytes += len(request)
             self._take_up()
 
-    def pause_writing(self) -> None:
-        self._may_write = False
-
-    def resume_writing(self) -> None:
-        self._may_write = True
-        self._take_up()
+    def _control_reading(self) -> None:
+        wants = not self._is_ending and self._waiting_bytes < _WAITING_LIMIT_BYTES
+        if wants == self._is_reading or self._is_closed:
+            return
+        self._is_reading = wants
+        if wants:
+            self._loop.add_reader(self._socket, self._on_readable)
+        else:
+            self._loop.remove_reader(self._socket)
 
     # One request after the other
 
-    def close(self) -> None:
-        """End the connection, with what was answered already."""
-        if self._transport is not None:
-            self._transport.close()
-
     def _take_up(self) -> None:
         """Answer what waits, until one answer takes time or the client does not read."""
-        while self._waiting and self._current is None and self._may_write:
-            if self._transport is None or self._transport.is_closing():
-                return
-            request = self._waiting.popleft()
+        waiting = self._waiting
+        while waiting and self._current is None and self._unsent_bytes < _UNSENT_LIMIT_BYTES:
+            request = waiting.popleft()
             self._waiting_bytes -= len(request)
             try:
                 answer = self._host.answer(request)
             except Exception as error:  # noqa: BLE001 - a bug must not cost the broker
                 self._hang_up(error)
                 return
-            if isinstance(answer, Awaitable):
+            if isinstance(answer, list):
+                self._send(answer)
+            elif answer is not None:
                 self._current = asyncio.ensure_future(answer)
                 self._current.add_done_callback(self._on_answer)
-            elif answer is not None:
-                self._send(answer)
         self._control_reading()
 
     def _on_answer(self, future: "asyncio.Future[Answer]") -> None:
         self._current = None
-        if future.cancelled() or self._transport is None:
+        if self._is_closed or future.cancelled():
             return
         error = future.exception()
         if error is not None:
@@ -134,51 +146,82 @@ class Connection(asyncio.BufferedProtocol):
             self._send(answer)
         self._take_up()
 
-    def _send(self, answer: list[Part]) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        parts = frame(answer)
-        if sys.version_info >= (3, 12):
-            transport.writelines(parts)
-        else:
-            # Before 3.12 `writelines` copies all parts into one.
-            for part in _joined(parts):
-                transport.write(part)
-
-    def _control_reading(self) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        may_read = self._waiting_bytes < _WAITING_LIMIT_BYTES
-        if may_read != self._may_read:
-            self._may_read = may_read
-            if may_read:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
-
     def _hang_up(self, error: BaseException) -> None:
         if isinstance(error, HangUp | WireError):
-            _logger.info("%s: connection closed: %s", self.peer, error)
+            _logger.info("connection closed: %s", error)
         else:
-            _logger.error("%s: connection closed by a fault of ours", self.peer, exc_info=error)
-        self._waiting.clear()
+            _logger.error("connection closed by a fault of ours", exc_info=error)
         self.close()
 
+    # Sending
 
-def _joined(parts: list[Part]) -> list[Part]:
-    """The same bytes in fewer parts; large parts are left as they are."""
-    joined: list[Part] = []
-    small: list[Part] = []
-    for part in parts:
-        if len(part) < _SMALL_BYTES:
-            small.append(part)
-            continue
-        if small:
-            joined.append(b"".join(small))
-            small = []
-        joined.append(part)
-    if small:
-        joined.append(b"".join(small))
-    return joined
+    def _send(self, answer: list[Part]) -> None:
+        parts = frame(answer)
+        was_idle = not self._unsent
+        self._unsent.extend(parts)
+        self._unsent_bytes += sum(map(len, parts))
+        # Behind answers that wait for the socket this one waits too.
+        if was_idle and not self._sent_all():
+            self._loop.add_writer(self._socket, self._on_writable)
+
+    def _on_writable(self) -> None:
+        if not self._sent_all():
+            return
+        if self._is_closed:
+            return
+        self._loop.remove_writer(self._socket)
+        if self._is_ending:
+            self._end()
+        else:
+            self._take_up()
+
+    def _sent_all(self) -> bool:
+        """Send as much as the socket takes; whether nothing is left to send."""
+        try:
+            while self._unsent:
+                self._send_some()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            self._end()
+        return True
+
+    def _send_some(self) -> None:
+        unsent = self._unsent
+        first = unsent[0]
+        if isinstance(first, LogSlice):
+            self._unsent_bytes -= first.send_to(self._socket.fileno())
+            if len(first) == 0:
+                unsent.popleft()
+            return
+        parts: list[Part] = []
+        flags = 0
+        for part in unsent:
+            if isinstance(part, LogSlice):
+                flags = _MORE
+                break
+            parts.append(part)
+            if len(parts) == _PARTS_AT_ONCE:
+                break
+        sent = self._socket.sendmsg(parts, [], flags)
+        self._unsent_bytes -= sent
+        for part in parts:
+            if sent < len(part):
+                if sent:
+                    unsent[0] = memoryview(part)[sent:]
+                return
+            sent -= len(part)
+            unsent.popleft()
+
+    def _end(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._waiting.clear()
+        self._unsent.clear()
+        self._socket.close()
+        if self._current is not None:
+            self._current.cancel()
+        self._host.goodbye(self)

@@ -20,6 +20,7 @@ from shoal.wire.messages import RequestFrame, encode_response, request_class, re
 from shoal.wire.primitives import Cursor
 
 # Parts of a response without the frame's length; None where the client expects no response.
+# Among the parts there may be a `LogSlice`, which is sent from its file.
 Answer = list[Part] | None
 Handler = Callable[[BrokerCore, "Request"], Answer | Awaitable[Answer]]
 

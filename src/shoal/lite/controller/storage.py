@@ -44,7 +44,7 @@ class MetadataStorage:
         offset = self._log.start_offset
         while offset < self._log.end_offset:
             data = self._log.read(offset, _READ_BYTES, upper_offset=self._log.end_offset)
-            for batch in iter_batches(memoryview(data)):
+            for batch in iter_batches(memoryview(bytes(data))):
                 for record in wire_records.decode_records(batch):
                     yield decode_record(record.value or b"")
                 offset = batch.next_offset

@@ -2,6 +2,7 @@
 
     partition_log   one partition's folder: append, read, recover, delete from the start
     segment         one file of batches and its two indexes
+    slices          bytes that are still in the file
     scan            from bytes to batch headers; where the valid part of a file ends
     indexes         entries of the offset index and of the time index, and how to search them
     producer_state  what idempotent producers have written, and which sequence comes next
@@ -9,5 +10,5 @@
     header          the 61 bytes in front of every batch
     files           whole writes, and files that are replaced at once or not at all
 
-`indexes`, `scan`, `producer_state`, `epochs` and `header` do no input or output.
+`scan`, `producer_state`, `epochs` and `header` do no input or output.
 """

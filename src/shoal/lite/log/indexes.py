@@ -8,14 +8,16 @@
 Rules of this file:
 - Indexes are sparse and only hints: the log is right, they are rebuilt from it when in doubt.
 - Entries ascend in both columns, so either column can be searched.
-- The same search serves entries in memory (the segment being written) and in a file (all
-  others, which keep nothing in memory).
+- Entries of the segment that is written are in memory; those of all others are searched in
+  their files.
 """
 
+import os
 import struct
+from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Protocol, overload
+from pathlib import Path
+from typing import Protocol
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
@@ -24,66 +26,110 @@ Entry = tuple[int, int]
 
 
 class Entries(Protocol):
-    """Pairs of numbers, by place; the last is `entries[-1]`, if there is one."""
+    """Pairs of numbers that ascend in both columns."""
 
-    def __len__(self) -> int: ...
-    def __getitem__(self, place: int, /) -> Entry: ...
+    def last(self) -> Entry | None: ...
+    def floor_by_first(self, value: int) -> Entry | None: ...
+    def floor_by_second(self, value: int) -> Entry | None: ...
 
 
-class MemoryEntries(Sequence[Entry]):
-    """Entries in the bytes that a file would hold."""
+class MemoryEntries:
+    """Entries of the segment that is being written."""
 
-    __slots__ = ("_layout", "data")
+    __slots__ = ("_first", "_layout", "_second")
 
     def __init__(self, layout: struct.Struct, data: bytes = b"") -> None:
         """A cut last entry, as a crash may leave it, is dropped."""
         self._layout = layout
-        self.data = bytearray(data[: len(data) - len(data) % layout.size])
+        self._first = array("q")
+        self._second = array("I")
+        for first, second in layout.iter_unpack(data[: len(data) - len(data) % layout.size]):
+            self.append(first, second)
 
     def __len__(self) -> int:
-        return len(self.data) // self._layout.size
-
-    @overload
-    def __getitem__(self, place: int, /) -> Entry: ...
-    @overload
-    def __getitem__(self, place: slice, /) -> Sequence[Entry]: ...
-    def __getitem__(self, place: int | slice, /) -> Entry | Sequence[Entry]:
-        if isinstance(place, slice):
-            return [self[index] for index in range(*place.indices(len(self)))]
-        start = place * self._layout.size
-        if place < 0:
-            start += len(self.data)
-        if not 0 <= start < len(self.data):
-            raise IndexError(place)
-        return self._layout.unpack_from(self.data, start)
+        return len(self._first)
 
     def append(self, first: int, second: int) -> None:
-        self.data += self._layout.pack(first, second)
+        self._first.append(first)
+        self._second.append(second)
+
+    def encoded(self) -> bytes:
+        """The bytes of an index file."""
+        return b"".join(map(self._layout.pack, self._first, self._second))
+
+    def last(self) -> Entry | None:
+        return self._entry(len(self._first))
+
+    def floor_by_first(self, value: int) -> Entry | None:
+        return self._entry(bisect_right(self._first, value))
+
+    def floor_by_second(self, value: int) -> Entry | None:
+        return self._entry(bisect_right(self._second, value))
+
+    def _entry(self, count: int) -> Entry | None:
+        """The last of the first `count` entries."""
+        return (self._first[count - 1], self._second[count - 1]) if count else None
 
 
-def position_before_offset(entries: Entries, relative_offset: int) -> int:
+class FileEntries:
+    """Entries searched in their file, a few small reads per search; nothing stays in memory."""
+
+    __slots__ = ("_layout", "_path")
+
+    def __init__(self, path: Path, layout: struct.Struct) -> None:
+        self._path = path
+        self._layout = layout
+
+    def last(self) -> Entry | None:
+        return self._floor(0, None)
+
+    def floor_by_first(self, value: int) -> Entry | None:
+        return self._floor(0, value)
+
+    def floor_by_second(self, value: int) -> Entry | None:
+        return self._floor(1, value)
+
+    def _floor(self, column: int, value: int | None) -> Entry | None:
+        """The last entry, or the last whose column is not above `value`."""
+        size = self._layout.size
+        descriptor = os.open(self._path, os.O_RDONLY)
+
+        def entry(place: int) -> Entry:
+            first, second = self._layout.unpack(os.pread(descriptor, size, place * size))
+            return first, second
+
+        try:
+            count = os.fstat(descriptor).st_size // size
+            if value is not None:
+                count = bisect_right(range(count), value, key=lambda place: entry(place)[column])
+            return entry(count - 1) if count else None
+        finally:
+            os.close(descriptor)
+
+
+def position_before_offset(offsets: Entries, relative_offset: int) -> int:
     """Where to begin looking for the batch that holds an offset: never behind that batch.
 
     An entry names the last offset of its batch, so an entry at or below the wanted offset
     stands at that batch or before it.
     """
-    place = bisect_right(range(len(entries)), relative_offset, key=lambda i: entries[i][0])
-    return entries[place - 1][1] if place else 0
+    entry = offsets.floor_by_first(relative_offset)
+    return entry[1] if entry else 0
 
 
-def position_before_position(entries: Entries, position: int) -> int:
+def position_before_position(offsets: Entries, position: int) -> int:
     """The last known beginning of a batch that is not behind `position`."""
-    place = bisect_right(range(len(entries)), position, key=lambda i: entries[i][1])
-    return entries[place - 1][1] if place else 0
+    entry = offsets.floor_by_second(position)
+    return entry[1] if entry else 0
 
 
-def relative_offset_before_time(entries: Entries, timestamp_ms: int) -> int:
+def relative_offset_before_time(times: Entries, timestamp_ms: int) -> int:
     """An offset before which every record is older than `timestamp_ms`.
 
     The entry is the last one that is strictly older: everything up to its offset is older too.
     """
-    place = bisect_right(range(len(entries)), timestamp_ms - 1, key=lambda i: entries[i][0])
-    return entries[place - 1][1] if place else 0
+    entry = times.floor_by_first(timestamp_ms - 1)
+    return entry[1] if entry else 0
 
 
 class IndexBuilder:
@@ -113,9 +159,10 @@ class IndexBuilder:
         """Take over entries that were written earlier and are known to be right."""
         self.offsets = MemoryEntries(OFFSET_ENTRY, offsets)
         self.times = MemoryEntries(TIME_ENTRY, times)
-        if self.times:
-            self.max_timestamp_ms, relative_offset = self.times[-1]
-            self.max_timestamp_offset = self._base_offset + relative_offset
+        newest = self.times.last()
+        if newest is not None:
+            self.max_timestamp_ms = newest[0]
+            self.max_timestamp_offset = self._base_offset + newest[1]
 
     def add(self, position: int, size: int, *, last_offset: int, max_timestamp_ms: int) -> None:
         """Note a batch that begins at `position`."""
@@ -134,5 +181,6 @@ class IndexBuilder:
             self._add_time()
 
     def _add_time(self) -> None:
-        if not self.times or self.max_timestamp_ms > self.times[-1][0]:
+        newest = self.times.last()
+        if newest is None or self.max_timestamp_ms > newest[0]:
             self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self._base_offset)

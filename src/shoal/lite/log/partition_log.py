@@ -29,6 +29,7 @@ from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoi
 from shoal.lite.log.header import BatchHeader, stamp
 from shoal.lite.log.producer_state import ProducerStates
 from shoal.lite.log.segment import LOG_SUFFIX, Segment
+from shoal.lite.log.slices import NOTHING, LogSlice
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -271,7 +272,7 @@ class PartitionLog:
 
     def read(
         self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True
-    ) -> bytes:
+    ) -> LogSlice:
         """Whole batches from the one that holds `offset`, all below `upper_offset`.
 
         At most `max_bytes`, but a first batch that is larger comes whole if `at_least_one`.
@@ -279,39 +280,31 @@ class PartitionLog:
         """
         self._require_online()
         if offset >= upper_offset:
-            return b""
+            return NOTHING
         try:
             for place in range(self._place_of(offset), len(self._segments)):
                 segment = self._segments[place]
                 first = segment.locate(offset)
-                if first is not None:
-                    return self._read_from(segment, first, max_bytes, (upper_offset, at_least_one))
+                if first is None:
+                    continue
+                if first[1].base_offset >= upper_offset:
+                    return NOTHING
+                if first[1].size > max_bytes and not at_least_one:
+                    return NOTHING
+                return segment.slice(first, self._end_in(segment, upper_offset), max_bytes)
         except OSError as error:
             raise self._go_offline("read", error) from error
-        return b""
+        return NOTHING
 
-    def _read_from(
-        self,
-        segment: Segment,
-        first: tuple[int, BatchHeader],
-        max_bytes: int,
-        limits: tuple[int, bool],
-    ) -> bytes:
-        upper_offset, at_least_one = limits
-        if first[1].base_offset >= upper_offset:
-            return b""
-        if first[1].size > max_bytes and not at_least_one:
-            return b""
-        end = segment.size
+    def _end_in(self, segment: Segment, upper_offset: int) -> int:
+        """Where the batches of a segment that lie below an offset end."""
         if upper_offset < self.end_offset and (bound := segment.locate(upper_offset)) is not None:
-            end = bound[0]
-        span = segment.span(first, end, max_bytes)
-        return segment.read_at(span.position, span.size)
+            return bound[0]
+        return segment.size
 
     def batch_at(self, offset: int) -> bytes | None:
         """The whole batch that holds `offset`, or the next one; None behind the last."""
-        data = self.read(offset, 0, upper_offset=self.end_offset)
-        return data or None
+        return bytes(self.read(offset, 0, upper_offset=self.end_offset)) or None
 
     def batch_of_time(self, timestamp_ms: int) -> bytes | None:
         """The first readable batch that has a record at least as new as `timestamp_ms`."""

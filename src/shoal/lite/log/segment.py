@@ -12,11 +12,8 @@ Rules of this file:
 """
 
 import os
-import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from shoal.lite.log.files import sync_folder, write_whole
 from shoal.lite.log.header import BatchHeader
@@ -24,43 +21,18 @@ from shoal.lite.log.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
-    Entry,
+    FileEntries,
     IndexBuilder,
     position_before_offset,
     position_before_position,
     relative_offset_before_time,
 )
 from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET, Found, headers, valid_headers
+from shoal.lite.log.slices import LogSlice, OpenFile
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-
-
-class Span(NamedTuple):
-    """Whole batches: where they begin in the file, and how many bytes they are."""
-
-    position: int
-    size: int
-
-
-class FileEntries:
-    """Index entries searched in their file, a few small reads per search."""
-
-    __slots__ = ("_count", "_descriptor", "_layout")
-
-    def __init__(self, descriptor: int, layout: struct.Struct) -> None:
-        self._descriptor = descriptor
-        self._layout = layout
-        self._count = os.fstat(descriptor).st_size // layout.size
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, place: int, /) -> Entry:
-        index = place + self._count if place < 0 else place
-        data = os.pread(self._descriptor, self._layout.size, index * self._layout.size)
-        return self._layout.unpack(data)
 
 
 class Segment:
@@ -68,7 +40,7 @@ class Segment:
 
     __slots__ = (
         "_builder",
-        "_descriptor",
+        "_file",
         "_flushed_size",
         "_folder",
         "_name_is_durable",
@@ -83,8 +55,8 @@ class Segment:
         self._folder = folder
         self._stem = f"{base_offset:020d}"
         self.base_offset = base_offset
-        self._descriptor = os.open(self._path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT, 0o644)
-        self.size = os.fstat(self._descriptor).st_size
+        self._file = OpenFile(os.open(self._path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT, 0o644))
+        self.size = os.fstat(self._file.descriptor).st_size
         self._builder: IndexBuilder | None = None
         self._name_is_durable = False
         self._flushed_size = -1
@@ -95,7 +67,7 @@ class Segment:
         return self._folder / f"{self._stem}{suffix}"
 
     def read_at(self, position: int, count: int) -> bytes:
-        return os.pread(self._descriptor, count, position)
+        return os.pread(self._file.descriptor, count, position)
 
     # Opening
 
@@ -120,8 +92,8 @@ class Segment:
             end = position + header.size
         cut_bytes = self.size - end
         if cut_bytes:
-            os.ftruncate(self._descriptor, end)
-            os.fsync(self._descriptor)
+            os.ftruncate(self._file.descriptor, end)
+            os.fsync(self._file.descriptor)
             self.size = end
         self._builder = builder
         return next_offset, cut_bytes
@@ -134,7 +106,8 @@ class Segment:
             times=self._path(TIME_INDEX_SUFFIX).read_bytes(),
         )
         next_offset = self.base_offset
-        start = builder.offsets[-1][1] if builder.offsets else 0
+        last_entry = builder.offsets.last()
+        start = last_entry[1] if last_entry else 0
         for _, header in headers(self.read_at, start, self.size):
             next_offset = header.last_offset + 1
         self._builder = builder
@@ -147,10 +120,9 @@ class Segment:
 
     def open_sealed(self) -> None:
         """Learn what a sealed segment must know without its indexes in memory."""
-        with self._entries(TIME_INDEX_SUFFIX, TIME_ENTRY) as times:
-            if len(times):
-                timestamp_ms, relative_offset = times[-1]
-                self.last_time = (timestamp_ms, self.base_offset + relative_offset)
+        newest = self._times.last()
+        if newest is not None:
+            self.last_time = (newest[0], self.base_offset + newest[1])
 
     # Writing
 
@@ -167,9 +139,9 @@ class Segment:
         assert builder is not None, "a sealed segment is not written to"  # noqa: S101
         position = self.size
         try:
-            write_whole(self._descriptor, view, position)
+            write_whole(self._file.descriptor, view, position)
         except OSError:
-            os.ftruncate(self._descriptor, position)
+            os.ftruncate(self._file.descriptor, position)
             raise
         builder.add(position, len(view), last_offset=last_offset, max_timestamp_ms=max_timestamp_ms)
         self.size = position + len(view)
@@ -180,8 +152,8 @@ class Segment:
         if builder is None:
             return
         builder.seal()
-        self._path(OFFSET_INDEX_SUFFIX).write_bytes(builder.offsets.data)
-        self._path(TIME_INDEX_SUFFIX).write_bytes(builder.times.data)
+        self._path(OFFSET_INDEX_SUFFIX).write_bytes(builder.offsets.encoded())
+        self._path(TIME_INDEX_SUFFIX).write_bytes(builder.times.encoded())
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
 
@@ -189,7 +161,7 @@ class Segment:
         """Force what was written to the disk, if it is not there yet."""
         if self._flushed_size == self.size and self._name_is_durable:
             return
-        os.fsync(self._descriptor)
+        os.fsync(self._file.descriptor)
         self._flushed_size = self.size
         if not self._name_is_durable:
             sync_folder(self._folder)
@@ -203,8 +175,8 @@ class Segment:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file and leave the indexes as they are on disk."""
-        os.close(self._descriptor)
+        """Let go of the file and leave the indexes as they are on disk; slices stay good."""
+        del self._file
 
     def delete(self) -> None:
         """Close and remove all files."""
@@ -222,17 +194,17 @@ class Segment:
             return self.last_time
         return builder.max_timestamp_ms, builder.max_timestamp_offset
 
-    @contextmanager
-    def _entries(self, suffix: str, layout: struct.Struct) -> Iterator[Entries]:
-        builder = self._builder
-        if builder is not None:
-            yield builder.offsets if layout is OFFSET_ENTRY else builder.times
-            return
-        descriptor = os.open(self._path(suffix), os.O_RDONLY)
-        try:
-            yield FileEntries(descriptor, layout)
-        finally:
-            os.close(descriptor)
+    @property
+    def _offsets(self) -> Entries:
+        if self._builder is not None:
+            return self._builder.offsets
+        return FileEntries(self._path(OFFSET_INDEX_SUFFIX), OFFSET_ENTRY)
+
+    @property
+    def _times(self) -> Entries:
+        if self._builder is not None:
+            return self._builder.times
+        return FileEntries(self._path(TIME_INDEX_SUFFIX), TIME_ENTRY)
 
     def batches(self, position: int = 0) -> Iterator[Found]:
         """Every batch from the one at `position`, which must begin there."""
@@ -240,8 +212,7 @@ class Segment:
 
     def locate(self, offset: int) -> Found | None:
         """The first batch whose last offset is not below `offset`; None if all are."""
-        with self._entries(OFFSET_INDEX_SUFFIX, OFFSET_ENTRY) as entries:
-            start = position_before_offset(entries, offset - self.base_offset)
+        start = position_before_offset(self._offsets, offset - self.base_offset)
         for found in self.batches(start):
             if found[1].last_offset >= offset:
                 return found
@@ -249,8 +220,7 @@ class Segment:
 
     def locate_time(self, timestamp_ms: int, from_offset: int) -> Found | None:
         """The first batch at or behind `from_offset` that has a record at least that new."""
-        with self._entries(TIME_INDEX_SUFFIX, TIME_ENTRY) as times:
-            older_until = self.base_offset + relative_offset_before_time(times, timestamp_ms)
+        older_until = self.base_offset + relative_offset_before_time(self._times, timestamp_ms)
         start = self.locate(max(older_until, from_offset))
         if start is None:
             return None
@@ -259,22 +229,24 @@ class Segment:
                 return found
         return None
 
-    def span(self, first: Found, end: int, max_bytes: int) -> Span:
+    def slice(self, first: Found, end: int, max_bytes: int) -> LogSlice:
         """Whole batches from `first` up to `end`, at most `max_bytes`, at least `first`."""
+        start, _ = first
+        return LogSlice(self._file, start, self._slice_end(first, end, max_bytes) - start)
+
+    def _slice_end(self, first: Found, end: int, max_bytes: int) -> int:
         start, header = first
         if header.size >= max_bytes:
-            return Span(start, header.size)
+            return start + header.size
         if end - start <= max_bytes:
-            return Span(start, end - start)
+            return end
         target = start + max_bytes
-        with self._entries(OFFSET_INDEX_SUFFIX, OFFSET_ENTRY) as entries:
-            boundary = position_before_position(entries, target)
-        boundary = max(boundary, start + header.size)
+        boundary = max(position_before_position(self._offsets, target), start + header.size)
         for position, found in self.batches(boundary):
             if position + found.size > target:
                 break
             boundary = position + found.size
-        return Span(start, boundary - start)
+        return boundary
 
 
 def _index(builder: IndexBuilder, position: int, header: BatchHeader) -> None:
