@@ -1,0 +1,307 @@
+"""Reading by position: raw batches and records, errors that must be heard, what is visible."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from shoal.client.client import Client
+from shoal.client.codes import Code
+from shoal.client.consumer import Consumer, RawConsumer
+from shoal.client.errors import KafkaError, OffsetOutOfRange, TopicRecreated
+from shoal.client.isolation import VisibleBatches
+from shoal.client.results import EARLIEST
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import Batch
+from shoal.wire.errors import CorruptBatch
+from shoal.wire.fetch import FetchedPartition
+from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from support.client_scripted import (
+    Asked,
+    ScriptedCluster,
+    Values,
+    fetch_answer,
+    hang_up,
+    stay_silent,
+)
+from support.client_waiting import eventually
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FAST: dict[str, Any] = {
+    "reconnect.backoff.ms": 5,
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 20,
+    "request.timeout.ms": 2_000,
+    "default.api.timeout.ms": 3_000,
+    "fetch.max.wait.ms": 20,
+}
+
+
+def client_of(cluster: ScriptedCluster, **changes: Any) -> Client:
+    more = {name.replace("_", "."): value for name, value in changes.items()}
+    return Client(FAST | {"bootstrap.servers": cluster.bootstrap} | more)
+
+
+def fill(cluster: ScriptedCluster, tp: TopicPartition, batches: int, records: int = 3) -> None:
+    for _ in range(batches):
+        start = cluster.logs[tp].end
+        values = [Record(i, 5, None, b"%d" % (start + i)) for i in range(records)]
+        cluster.append(cluster.logs[tp].leader, tp, bytes(encode_batch(values)))
+
+
+async def test_raw_items_are_whole_batches_with_the_offset_of_their_last_record() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=3)
+        async with RawConsumer(client, {T0: 4}) as consumer:
+            items = await consumer.poll()
+            assert [(item.offset, item.value.base_offset) for item in items] == [(5, 3), (8, 6)]
+            assert [item.position for item in items] == [4, 6]
+            assert consumer.positions == {T0: 9}
+            assert await consumer.poll(timeout_ms=60) == []
+
+
+async def test_records_begin_at_the_position() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=3)
+        async with Consumer(client, {T0: 4}) as consumer:
+            records = await consumer.poll_records()
+            assert [item.record.offset for item in records] == [4, 5, 6, 7, 8]
+            assert [item.record.value for item in records] == [b"4", b"5", b"6", b"7", b"8"]
+            consumer.seek(T0, 8)
+            assert [item.record.offset for item in await consumer.poll_records()] == [8]
+            assert consumer.positions == {T0: 9}
+
+
+async def test_the_option_decides_which_poll_is_right() -> None:
+    async with ScriptedCluster() as cluster:
+        fill(cluster, T0, batches=1)
+        async with (
+            client_of(cluster, fetch_raw_bytes=True) as client,
+            Consumer(client, {T0: 0}) as consumer,
+        ):
+            with pytest.raises(UsageError, match=r"fetch\.raw\.bytes is true"):
+                await consumer.poll_records()
+            assert [item.offset for item in await consumer.poll_batches()] == [2]
+        async with client_of(cluster) as client, Consumer(client, {T0: 0}) as consumer:
+            with pytest.raises(UsageError, match=r"fetch\.raw\.bytes is false"):
+                await consumer.poll_batches()
+
+
+async def test_positions_by_name_are_looked_up() -> None:
+    def first_is_3(_: Asked) -> Values:
+        part = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 3}
+        return {"topics": [{"name": "t", "partitions": [part | {"leader_epoch": 0}]}]}
+
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        cluster.handlers[ApiKey.LIST_OFFSETS] = first_is_3
+        fill(cluster, T0, batches=2)
+        async with RawConsumer(client, {T0: EARLIEST}) as consumer:
+            assert [item.offset for item in await consumer.poll()] == [5]
+
+
+async def test_a_position_outside_the_log_is_an_error_unless_told_otherwise() -> None:
+    def first_is_0(_: Asked) -> Values:
+        part = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 0}
+        return {"topics": [{"name": "t", "partitions": [part | {"leader_epoch": 0}]}]}
+
+    async with ScriptedCluster() as cluster:
+        cluster.handlers[ApiKey.LIST_OFFSETS] = first_is_0
+        fill(cluster, T0, batches=1)
+        async with client_of(cluster) as client, RawConsumer(client, {T0: 99}) as consumer:
+            with pytest.raises(OffsetOutOfRange, match="t-0 at offset 99"):
+                await consumer.poll()
+        async with (
+            client_of(cluster, auto_offset_reset="earliest") as client,
+            Consumer(client, {T0: 99}) as reset,
+        ):
+            assert [item.record.offset for item in await reset.poll_records()] == [0, 1, 2]
+
+
+async def test_a_slow_leader_holds_up_its_own_partitions_only() -> None:
+    async with ScriptedCluster(brokers=2) as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=1)
+        healthy = cluster.handlers[ApiKey.FETCH]
+        cluster.handlers[ApiKey.FETCH] = lambda asked: (
+            stay_silent(asked) if asked.node_id == 2 else healthy(asked)
+        )
+        async with RawConsumer(client, {T0: 0, T1: 0}) as consumer:
+            assert [item.offset for item in await consumer.poll()] == [2]
+            fill(cluster, T0, batches=1)
+            assert [item.offset for item in await consumer.poll()] == [5]
+
+
+async def test_leaders_that_move_die_and_come_back_are_followed() -> None:
+    async with (
+        ScriptedCluster(brokers=2) as cluster,
+        client_of(cluster) as client,
+        RawConsumer(client, {T0: 0}) as consumer,
+    ):
+        fill(cluster, T0, batches=1)
+        assert len(await consumer.poll()) == 1
+        cluster.logs[T0].leader = 2
+        cluster.logs[T0].epoch = 1
+        fill(cluster, T0, batches=1)
+        assert [item.offset for item in await consumer.poll()] == [5]
+        await cluster.nodes[1].stop()
+        assert await consumer.poll(timeout_ms=100) == []
+        cluster.logs[T0].leader = -1
+        assert await consumer.poll(timeout_ms=50) == []
+        await cluster.nodes[1].start()
+        cluster.logs[T0].leader = 2
+        fill(cluster, T0, batches=1)
+        assert [item.offset for item in await consumer.poll(3000)] == [8]
+
+
+async def test_an_answer_from_before_a_seek_is_dropped() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        release = asyncio.Event()
+        healthy = cluster.handlers[ApiKey.FETCH]
+
+        async def slow(asked: Asked) -> Any:
+            await release.wait()
+            return healthy(asked)
+
+        fill(cluster, T0, batches=3)
+        cluster.answer_once(ApiKey.FETCH, slow)
+        async with RawConsumer(client, {T0: 0}) as consumer:
+            assert await consumer.poll(timeout_ms=30) == []
+            consumer.seek(T0, 6)
+            release.set()
+            assert [item.offset for item in await consumer.poll()] == [8]
+            with pytest.raises(UsageError, match="is not among this consumer's partitions"):
+                consumer.seek(T1, 0)
+
+
+async def test_a_damaged_batch_is_raised_and_costs_no_others_batches() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=1)
+        fill(cluster, T1, batches=1)
+        damaged = bytearray(cluster.logs[T1].batches[0])
+        damaged[-1] ^= 1
+        cluster.logs[T1].batches[0] = bytes(damaged)
+        async with RawConsumer(client, {T0: 0, T1: 0}) as consumer:
+            with pytest.raises(CorruptBatch):
+                await consumer.poll()
+            assert [(i.partition, i.offset) for i in await consumer.poll()] == [(0, 2)]
+            assert consumer.positions[T1] == 0
+    async with ScriptedCluster() as cluster, client_of(cluster, check_crcs=False) as client:
+        fill(cluster, T0, batches=1)
+        cluster.logs[T0].batches[0] = bytes(damaged)
+        async with RawConsumer(client, {T0: 0}) as consumer:
+            assert len(await consumer.poll()) == 1
+
+
+async def test_a_topic_made_again_is_heard_of() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=1)
+        async with RawConsumer(client, {T0: 0}) as consumer:
+            await consumer.poll()
+            cluster.topic_id = uuid.UUID(int=99)
+            client.distrust_metadata()
+            with pytest.raises(TopicRecreated, match="t was deleted and made again"):
+                await consumer.poll(200)
+
+
+async def test_errors_that_will_not_pass_are_raised() -> None:
+    def forbidden(asked: Asked) -> Any:
+        parts = [
+            FetchedPartition(p.topic, p.topic_id, p.partition, Code.TOPIC_AUTHORIZATION_FAILED)
+            for p in asked.body.partitions
+        ]
+        return fetch_answer(asked, parts)
+
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        cluster.handlers[ApiKey.FETCH] = forbidden
+        async with RawConsumer(client, {T0: 0}) as consumer:
+            with pytest.raises(KafkaError, match=r"TOPIC_AUTHORIZATION_FAILED \(29\)"):
+                await consumer.poll()
+
+
+async def test_a_cut_connection_is_read_over() -> None:
+    async with ScriptedCluster() as cluster, client_of(cluster) as client:
+        fill(cluster, T0, batches=1)
+        cluster.answer_once(ApiKey.FETCH, hang_up, hang_up)
+        async with RawConsumer(client, {T0: 0}) as consumer:
+            assert [item.offset for item in await consumer.poll(2000)] == [2]
+
+
+async def test_a_consumer_of_nothing_waits_and_returns() -> None:
+    async with (
+        ScriptedCluster() as cluster,
+        client_of(cluster) as client,
+        RawConsumer(client, {}) as consumer,
+    ):
+        assert await consumer.poll(timeout_ms=10) == []
+
+
+async def test_a_cancelled_poll_loses_nothing() -> None:
+    async with (
+        ScriptedCluster() as cluster,
+        client_of(cluster) as client,
+        RawConsumer(client, {T0: 0}) as consumer,
+    ):
+        polling = asyncio.create_task(consumer.poll(5_000))
+        await eventually(lambda: cluster.count(ApiKey.FETCH))
+        polling.cancel()
+        fill(cluster, T0, batches=2)
+        offsets: list[int] = []
+        while len(offsets) < 2:
+            offsets += [item.offset for item in await consumer.poll()]
+        assert offsets == [2, 5]
+
+
+def of_producer(producer_id: int, offset: int, *, is_transactional: bool = True) -> Batch:
+    encoded = encode_batch(
+        [Record(i, 0, None, b"v") for i in range(2)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=is_transactional,
+    )
+    batch = Batch(memoryview(encoded))
+    batch.edit(base_offset=offset)
+    return batch
+
+
+def marker(kind: ControlType, producer_id: int, offset: int) -> Batch:
+    encoded = encode_control_batch(
+        kind, producer_id=producer_id, producer_epoch=0, timestamp=0, coordinator_epoch=0
+    )
+    batch = Batch(memoryview(encoded))
+    batch.edit(base_offset=offset)
+    return batch
+
+
+def test_control_batches_are_never_data() -> None:
+    assert not VisibleBatches(()).shows(marker(ControlType.COMMIT, 1, 0))
+
+
+def test_aborted_transactions_are_void_up_to_their_marker() -> None:
+    log = [
+        of_producer(1, 0),  # aborted
+        of_producer(2, 2),  # committed
+        of_producer(1, 4, is_transactional=False),  # no transaction: it counts
+        of_producer(1, 6),  # aborted
+        marker(ControlType.ABORT, 1, 8),
+        of_producer(1, 9),  # its next transaction, committed
+        marker(ControlType.COMMIT, 1, 11),
+        marker(ControlType.COMMIT, 2, 12),
+        of_producer(1, 13),  # aborted again
+        marker(ControlType.ABORT, 1, 15),
+    ]
+    visible = VisibleBatches([(1, 13), (1, 0)])
+    assert [batch.base_offset for batch in log if visible.shows(batch)] == [2, 4, 9]
+
+
+def test_a_transaction_begins_where_a_batch_reaches_its_first_offset() -> None:
+    # Compaction may have taken the first records of the batch away.
+    visible = VisibleBatches([(1, 1)])
+    assert not visible.shows(of_producer(1, 0))
+
+
+def test_a_transaction_begun_before_the_fetch_is_void_too() -> None:
+    visible = VisibleBatches([(1, 3)])
+    assert not visible.shows(of_producer(1, 100))
