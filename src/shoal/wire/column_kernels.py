@@ -102,14 +102,13 @@ def _kernel(signature: object) -> Callable[[_Function], _Function]:
     return cast("Callable[[_Function], _Function]", decorate)
 
 
-def _inlined(function: _Function) -> _Function:
-    """A large part of one kernel: pasted in before compilation, since LLVM would call it."""
-    return cast("_Function", numba.njit(inline="always", error_model="numpy")(function))
-
-
 def _part(function: _Function) -> _Function:
-    """A small part of kernels, which LLVM inlines by itself."""
-    return cast("_Function", numba.njit(error_model="numpy")(function))
+    """A part of kernels that LLVM must inline.
+
+    Not `inline="always"`: that pastes the source, and every array that is handed over then
+    costs two atomic operations for its reference count, for each record.
+    """
+    return cast("_Function", numba.njit(forceinline=True, error_model="numpy")(function))
 
 
 def _generate_prefetch(_typing_context: object, data: Any, position: Any) -> Any:
@@ -183,7 +182,7 @@ def _skip_headers(data: Any, position: Int, end: Int) -> tuple[Int, Int]:
     return count, position
 
 
-@_inlined
+@_part
 def _decode_record(
     data: Any, position: Int, end: Int, records: Any, row: Int
 ) -> tuple[Int, Int, Int, Int]:
@@ -224,7 +223,7 @@ def _decode_record(
     return OK, position, offset_delta, timestamp_delta
 
 
-@_inlined
+@_part
 def _decode_section(data: Any, batch: Any, records: Any, first_row: Int) -> tuple[Int, Int]:
     """All records of one batch, into the rows from `first_row`."""
     position, section_end = batch[SECTION_START], batch[SECTION_END]

@@ -10,6 +10,7 @@ half a second, and some seconds more when numba's cache is empty.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -169,12 +170,15 @@ def decode_columns(
     plan[:, kernels.BASE_TIMESTAMP] = headers["base_timestamp"]
     plan[:, kernels.HAS_APPEND_TIME] = headers["attributes"] & TIMESTAMP_TYPE_BIT
     plan[:, kernels.APPEND_TIME] = headers["max_timestamp"]
-    columns = np.empty((kernels.RECORD_FIELDS, plan[:, kernels.COUNT].sum()), np.int64)
+    count = int(plan[:, kernels.COUNT].sum())
+    # An odd number of cache lines for each column: with 4096 records, say, the ends of all
+    # columns would otherwise fall into the same few places of the cache and evict each other.
+    columns = np.empty((kernels.RECORD_FIELDS, (count // 8 + 1 | 1) * 8), np.int64)
     code, row, position = kernels.decode(data, plan, columns)
     if code != kernels.OK:
         message = f"{kernels.EXPLANATIONS[code]} (batch {row} of {len(views)})"
         raise Malformed(message, position=position - int(starts[row]))
-    return RecordColumns(data, *columns)
+    return RecordColumns(data, *columns[:, :count])
 
 
 def _join_sections(
@@ -185,8 +189,9 @@ def _join_sections(
 
     if not codecs.any() and len({id(view.obj) for view in views}) == 1:
         data = _readonly_bytes(views[0].obj)
-        begins = np.array([_address(_readonly_bytes(view)) for view in views]) - _address(data)
-        return data, begins + HEADER_SIZE, begins + [len(view) for view in views]
+        begins = np.array([_address(view) for view in views]) - _address(data)
+        sizes = np.array([len(view) for view in views], np.int64)
+        return data, begins + HEADER_SIZE, begins + sizes
     pieces = []
     for view, codec in zip(views, codecs.tolist(), strict=True):
         section = decompress(codec, view[HEADER_SIZE:], limit_bytes=limit_bytes)
@@ -283,8 +288,13 @@ def _readonly_bytes(memory: Any) -> ByteArray:
     return array
 
 
-def _address(array: ByteArray) -> int:
-    address: int = array.__array_interface__["data"][0]
+def _address(memory: Any) -> int:
+    """Where memory begins. ctypes tells it five times as fast as numpy, but only if writable."""
+    if isinstance(memory, memoryview) and not memory.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    import numpy as np
+
+    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address
 
 

@@ -1,0 +1,252 @@
+"""How every benchmark measures: in pairs, interleaved, by CPU seconds per GB.
+
+Wall times on shared machines say little; CPU seconds are the bar, MB/s stand beside them.
+A case has two sides that do the same work. Each side runs once to warm up, then both run in
+turn, the first of a pair being the second of the next, at least 5 pairs. The result is the
+median of the pairs' ratios, with the smallest and the largest.
+
+GB and MB are powers of ten. The CPU of a side is that of this process and its ended children,
+or of given process trees (brokers, JVMs), or both. Peak memory is the whole peak of the given
+trees during the runs, plus what Python and numpy allocated in this process, which is traced
+while warming up: tracing costs time, and memory that a process has used once is hard to see.
+"""
+
+import json
+import os
+import platform
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LEAST_PAIRS = 5
+RESULTS = Path(__file__).parent / "results"
+GB = 1e9
+MB = 1e6
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two ways to do the same work. `run` does it once and returns the bytes handled.
+
+    `pids` gives the roots of process trees whose CPU and memory count too; it is asked at
+    every run. A side whose work is done elsewhere sets `counts_this_process` to False.
+    """
+
+    name: str
+    run: Callable[[], int]
+    pids: Callable[[], Sequence[int]] = tuple
+    counts_this_process: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of one side took."""
+
+    handled_bytes: int
+    cpu_s: float
+    wall_s: float
+    trees_peak_bytes: int
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.cpu_s / (self.handled_bytes / GB)
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.handled_bytes / MB / self.wall_s
+
+
+@dataclass(frozen=True)
+class Case:
+    """Both sides under one set of conditions. Only judged cases count for the claim."""
+
+    name: str
+    ours: Side
+    theirs: Side
+    conditions: dict[str, Any] = field(default_factory=dict)
+    judged: bool = True
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That ours takes at most a `bar`-th of the CPU of theirs."""
+
+    name: str
+    sentence: str
+    bar: float
+    packages: Sequence[str] = ()
+
+
+def warm_up(side: Side) -> int:
+    """Run a side once, untimed; the peak of what it allocated in this process."""
+    if not side.counts_this_process:
+        side.run()
+        return 0
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        side.run()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak_bytes - before_bytes
+
+
+def measure(side: Side) -> Run:
+    """Run a side once."""
+    pids = list(side.pids())
+    _reset_peaks(pids)
+    cpu_before_s = _cpu_s(pids, this_process=side.counts_this_process)
+    started = time.perf_counter()
+    handled_bytes = side.run()
+    wall_s = time.perf_counter() - started
+    cpu_s = _cpu_s(pids, this_process=side.counts_this_process) - cpu_before_s
+    peak_bytes = sum(_peak_bytes(process) for process in _trees(pids))
+    return Run(handled_bytes, cpu_s, wall_s, peak_bytes)
+
+
+def compare(case: Case, *, pairs: int = LEAST_PAIRS) -> dict[str, Any]:
+    """Measure a case; the result as it goes into the JSON file."""
+    assert pairs >= LEAST_PAIRS, f"{pairs} pairs are too few"
+    sides = (case.ours, case.theirs)
+    traced_bytes = {side: warm_up(side) for side in sides}
+    runs: dict[Side, list[Run]] = {side: [] for side in sides}
+    for pair in range(pairs):
+        for side in sides if pair % 2 == 0 else reversed(sides):
+            runs[side].append(measure(side))
+    ratios = [
+        theirs.cpu_s_per_gb / ours.cpu_s_per_gb
+        for ours, theirs in zip(runs[case.ours], runs[case.theirs], strict=True)
+    ]
+    return {
+        "case": case.name,
+        "judged": case.judged,
+        "conditions": case.conditions,
+        "ratio_median": round(statistics.median(ratios), 2),
+        "ratio_interval": [round(min(ratios), 2), round(max(ratios), 2)],
+        "ours": _summary(case.ours, runs[case.ours], traced_bytes[case.ours]),
+        "theirs": _summary(case.theirs, runs[case.theirs], traced_bytes[case.theirs]),
+    }
+
+
+def prove(claim: Claim, cases: Iterable[Case], *, pairs: int = LEAST_PAIRS) -> int:
+    """Measure, print and store all cases; 0 if every judged one reaches the bar, else 1."""
+    print(claim.sentence, flush=True)
+    results = []
+    for case in cases:
+        result = compare(case, pairs=pairs)
+        results.append(result)
+        print(_lines(result), flush=True)
+    holds = all(result["ratio_median"] >= claim.bar for result in results if result["judged"])
+    document = {
+        "name": claim.name,
+        "claim": claim.sentence,
+        "bar": claim.bar,
+        "holds": holds,
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": {name: version(name) for name in claim.packages},
+        "pairs": pairs,
+        "cases": results,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{claim.name}.json"
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    print(f"{'holds' if holds else 'DOES NOT HOLD'}: bar {claim.bar}; stored in {path.name}")
+    return 0 if holds else 1
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _summary(side: Side, runs: list[Run], traced_bytes: int) -> dict[str, Any]:
+    peak_bytes = traced_bytes + max(run.trees_peak_bytes for run in runs)
+    return {
+        "name": side.name,
+        "cpu_s_per_gb_median": round(statistics.median(run.cpu_s_per_gb for run in runs), 4),
+        "mb_per_s_median": round(statistics.median(run.mb_per_s for run in runs), 1),
+        "peak_memory_mib": round(peak_bytes / _MIB, 1),
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def _lines(result: dict[str, Any]) -> str:
+    low, high = result["ratio_interval"]
+    judged = "" if result["judged"] else " (not judged)"
+    lines = [f"  {result['case']}{judged}: {result['ratio_median']} times ({low} to {high})"]
+    lines += [
+        f"    {side['name']:<24} {side['cpu_s_per_gb_median']:>9.3f} CPU s/GB "
+        f"{side['mb_per_s_median']:>10,.0f} MB/s {side['peak_memory_mib']:>8,.1f} MiB"
+        for side in (result["ours"], result["theirs"])
+    ]
+    return "\n".join(lines)
+
+
+def _trees(pids: Iterable[int]) -> list[psutil.Process]:
+    """The processes and all that descend from them, as far as they are alive."""
+    found: dict[int, psutil.Process] = {}
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            for process in (root, *root.children(recursive=True)):
+                found[process.pid] = process
+    return list(found.values())
+
+
+def _cpu_s(pids: Iterable[int], *, this_process: bool) -> float:
+    """CPU seconds so far; ended children count through those that waited for them."""
+    total = 0.0
+    for process in _trees(pids):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+            total += getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
+    if this_process:
+        ended = os.times()
+        total += time.process_time() + ended.children_user + ended.children_system
+    return total
+
+
+def _reset_peaks(pids: Iterable[int]) -> None:
+    """Start peak memory anew, where the system can (Linux)."""
+    for process in _trees(pids):
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+
+
+def _peak_bytes(process: psutil.Process) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    with suppress(psutil.NoSuchProcess):
+        held_bytes: int = process.memory_info().rss
+        return held_bytes
+    return 0
