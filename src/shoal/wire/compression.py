@@ -19,7 +19,6 @@ follows the bytes that really come out, never an announcement.
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
 from typing import Any
 
 import cramjam
@@ -71,7 +70,7 @@ def compress(codec: int, data: Bytes) -> bytes:
         compressor = cramjam.lz4.Compressor(
             level=_LZ4_LEVEL, content_checksum=False, block_linked=False
         )
-        compressor.compress(bytes(data))
+        compressor.compress(bytes(data))  # it takes nothing else
         return bytes(compressor.finish())
     if codec == Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
@@ -87,10 +86,9 @@ def decompress(codec: int, data: Bytes, *, limit_bytes: int) -> Bytes:
         return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), limit_bytes)
-    formats = _formats()
-    if codec not in formats:
+    if codec not in _FORMATS:
         raise _unsupported(codec)
-    expected_size, decompress_into = formats[codec]
+    expected_size, decompress_into = _FORMATS[codec]
     view = memoryview(data)
     hint = min(expected_size(view), _FIRST_RATIO * len(view))
     size = min(limit_bytes, max(hint, _FIRST_AT_LEAST_BYTES))
@@ -107,18 +105,6 @@ def decompress(codec: int, data: Bytes, *, limit_bytes: int) -> Bytes:
         else:
             del output[written:]
             return output
-
-
-_Format = tuple[Callable[[memoryview], int], Callable[[Any, Any], int]]
-
-
-@cache
-def _formats() -> dict[int, _Format]:
-    return {
-        Codec.GZIP: (_gzip_size, cramjam.gzip.decompress_into),
-        Codec.LZ4: (_lz4_size, cramjam.lz4.decompress_into),
-        Codec.ZSTD: (_zstd_size, cramjam.zstd.decompress_into),
-    }
 
 
 def _decompress_snappy(view: memoryview, limit_bytes: int) -> bytearray:
@@ -230,3 +216,10 @@ def _over_limit(limit_bytes: int) -> LimitExceeded:
 
 def _unsupported(codec: int) -> UnsupportedCodec:
     return UnsupportedCodec(f"{codec} is no compression that Kafka defines", position=21)
+
+
+_FORMATS: dict[int, tuple[Callable[[memoryview], int], Callable[[Any, Any], int]]] = {
+    Codec.GZIP: (_gzip_size, cramjam.gzip.decompress_into),
+    Codec.LZ4: (_lz4_size, cramjam.lz4.decompress_into),
+    Codec.ZSTD: (_zstd_size, cramjam.zstd.decompress_into),
+}

@@ -264,7 +264,9 @@ def check_timestamps(least: int, most: int) -> None:
 def compress_section(output: bytearray, codec: int) -> None:
     """Replace the records behind the header's place by their compressed form."""
     if codec != Codec.NONE:
-        output[HEADER_SIZE:] = compress(codec, output[HEADER_SIZE:])
+        with memoryview(output) as view, view[HEADER_SIZE:] as section:
+            compressed = compress(codec, section)
+        output[HEADER_SIZE:] = compressed
 
 
 def write_header(
