@@ -44,8 +44,20 @@ def family(cluster: LiteCluster) -> list[psutil.Process]:
 
 
 def gone_within(processes: list[psutil.Process], seconds: float) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    return not [one for one in alive if one.is_running() and one.status() != "zombie"]
+    """Whether all have ended; zombies have, even if nobody has taken note yet."""
+    deadline = time.monotonic() + seconds
+    while alive := [one for one in processes if is_alive(one)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return not alive
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture

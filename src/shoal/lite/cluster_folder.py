@@ -90,7 +90,10 @@ class ClusterFolder:
             )
 
     def lock(self, patience_s: float) -> int:
-        """Take the folder; returns the descriptor that holds the lock, also in child processes."""
+        """Take the folder; returns the descriptor that holds the lock, also in child processes.
+
+        Waits for what is about to end, but not for a cluster whose supervisor runs.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + patience_s
@@ -98,7 +101,7 @@ class ClusterFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() < deadline:
+                if time.monotonic() < deadline and not self._is_supervised():
                     time.sleep(_LOCK_PAUSE_S)
                     continue
                 os.close(descriptor)
@@ -107,6 +110,13 @@ class ClusterFolder:
                     remedy="stop it first, or attach to it",
                 ) from None
             return descriptor
+
+    def _is_supervised(self) -> bool:
+        try:
+            os.kill(self.control().pid, 0)
+        except (UnreachableError, ProcessLookupError, PermissionError):
+            return False
+        return True
 
     # Where to find the supervisor
 

@@ -28,6 +28,8 @@ from shoal.wire.framing import FrameDecoder, Part, frame
 _WAITING_LIMIT_BYTES = 16 * 1024 * 1024
 # Answers that the client has not read; above this much no request is taken up.
 _UNSENT_LIMIT_BYTES = 1024 * 1024
+# Reads in a row before other connections have their turn.
+_READS_AT_ONCE = 8
 # Parts of one sendmsg; the kernel takes 1024 at most.
 _PARTS_AT_ONCE = 256
 # Linux: more follows at once, do not send a packet for this alone.
@@ -82,26 +84,34 @@ class Connection:
     # Receiving
 
     def _on_readable(self) -> None:
+        # A read that fills its buffer has more behind it, mostly the rest of a large frame.
+        for _ in range(_READS_AT_ONCE):
+            if not self._filled_buffer() or not self._is_reading:
+                return
+
+    def _filled_buffer(self) -> bool:
+        """Take what has arrived; whether it filled the buffer."""
+        buffer = self._decoder.get_buffer()
         try:
-            count = self._socket.recv_into(self._decoder.get_buffer())
+            count = self._socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
-            self._end()
-            return
+            count = 0
         if count == 0:
             self._end()
-            return
+            return False
         try:
             frames = self._decoder.received(count)
         except WireError as error:
             self._hang_up(error)
-            return
+            return False
         if frames:
             for request in frames:
                 self._waiting.append(request)
                 self._waiting_bytes += len(request)
             self._take_up()
+        return count == len(buffer)
 
     def _control_reading(self) -> None:
         wants = not self._is_ending and self._waiting_bytes < _WAITING_LIMIT_BYTES
@@ -217,6 +227,7 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
+        self._is_reading = False
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._waiting.clear()

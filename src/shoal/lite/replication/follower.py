@@ -1,0 +1,174 @@
+"""A follower of a partition: what to fetch next, and what to do with the answer.
+
+Rules of this file:
+- One fetch at a time; an answer counts only if leader, epoch and log are still as they were
+  when it was asked for.
+- Every fetch tells the epoch of the last record. Where the leader says that the logs part, the
+  follower cuts its log there and asks again, until they agree; only then it appends.
+- The high watermark is the leader's, as far as the own log goes. It goes back only with the end
+  of the log, which a leader that was elected cleanly never asks for.
+- A fenced follower waits for metadata. Everything else is tried again after a pause, and a
+  change of leader ends both.
+"""
+
+from shoal.lite.codes import Code
+from shoal.lite.log.epochs import NO_EPOCH
+from shoal.lite.replication.history import check_epoch, divergence, truncation_point
+from shoal.lite.replication.messages import (
+    NO_LEADER,
+    AdvanceStart,
+    AppendFetched,
+    Assignment,
+    EpochEnd,
+    FetchAnswer,
+    FollowerAction,
+    Log,
+    ReplicaFetch,
+    ReplicationSettings,
+    TruncateFully,
+    TruncateTo,
+)
+
+
+class FollowerPartition:
+    """A replica that does not lead; without a leader it waits for one."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        log: Log,
+        *,
+        settings: ReplicationSettings,
+        high_watermark: int,
+    ) -> None:
+        """`high_watermark` is the last that this replica heard of."""
+        self.log = log
+        self._settings = settings
+        self._heard_high_watermark = high_watermark
+        self._follow(assignment)
+
+    @property
+    def high_watermark(self) -> int:
+        """Consumers may read up to here."""
+        reached = min(self._heard_high_watermark, self.log.end_offset)
+        return max(self.log.start_offset, reached)
+
+    def check_epoch(self, known_epoch: int) -> None:
+        """Refuse a client whose idea of the leader is older or newer than ours."""
+        check_epoch(known_epoch, self.leader_epoch)
+
+    def divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where a reader's history parts from this log; `Refused` if he is out of range."""
+        return divergence(self.log, offset, last_fetched_epoch)
+
+    def reassigned(self, assignment: Assignment) -> None:
+        """The metadata changed, and this replica still does not lead."""
+        if assignment.partition_epoch <= self.partition_epoch:
+            return
+        if assignment.leader_epoch > self.leader_epoch:
+            self._follow(assignment)
+        self.partition_epoch = assignment.partition_epoch
+
+    def configure(self, settings: ReplicationSettings) -> None:
+        """Follow new settings."""
+        self._settings = settings
+
+    def _follow(self, assignment: Assignment) -> None:
+        self.leader = assignment.leader
+        self.leader_epoch = assignment.leader_epoch
+        self.partition_epoch = assignment.partition_epoch
+        # What an earlier leader said of records that are not here does not bind the next one.
+        self._heard_high_watermark = min(self._heard_high_watermark, self.log.end_offset)
+        self._is_fenced = False
+        self._retry_ms: int | None = None
+
+    # Fetching
+
+    def next_fetch(self, now_ms: int) -> ReplicaFetch | None:
+        """What to ask the leader now; None if it is not the time."""
+        if self.leader == NO_LEADER or self._is_fenced:
+            return None
+        if self._retry_ms is not None and now_ms < self._retry_ms:
+            return None
+        return self._position()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to ask for `next_fetch` again after a failure."""
+        return None if self._is_fenced else self._retry_ms
+
+    def _position(self) -> ReplicaFetch:
+        return ReplicaFetch(
+            offset=self.log.end_offset,
+            leader_epoch=self.leader_epoch,
+            # Also that of a term of our own without a record: the leader will call it foreign,
+            # and it leaves the history before records of lower epochs are appended.
+            last_fetched_epoch=self.log.epochs.latest,
+            log_start_offset=self.log.start_offset,
+        )
+
+    def failed(self, now_ms: int, fetch: ReplicaFetch) -> None:
+        """There is no answer to a fetch, and there will be none."""
+        if fetch.leader_epoch == self.leader_epoch:
+            self._retry_ms = now_ms + self._settings.replica_fetch_backoff_ms
+
+    def answered(
+        self, now_ms: int, fetch: ReplicaFetch, answer: FetchAnswer
+    ) -> list[FollowerAction]:
+        """What to do to the log, at once and in order."""
+        if self._is_fenced or not self._is_current(fetch):
+            return []
+        self._retry_ms = None
+        if answer.code == Code.OFFSET_OUT_OF_RANGE:
+            return self._begin_again(answer.log_start_offset)
+        if answer.code == Code.FENCED_LEADER_EPOCH:
+            self._is_fenced = True
+            return []
+        if answer.code != Code.NONE:
+            self.failed(now_ms, fetch)
+            return []
+        if answer.diverging is not None:
+            return self._truncate(answer.diverging)
+        return self._append(now_ms, fetch, answer)
+
+    def _is_current(self, fetch: ReplicaFetch) -> bool:
+        now = self._position()
+        return (fetch.leader_epoch, fetch.offset, fetch.last_fetched_epoch) == (
+            now.leader_epoch,
+            now.offset,
+            now.last_fetched_epoch,
+        )
+
+    def _begin_again(self, start_offset: int) -> list[FollowerAction]:
+        """The leader has nothing that would connect to our log."""
+        self._heard_high_watermark = min(self._heard_high_watermark, start_offset)
+        return [TruncateFully(start_offset)]
+
+    def _truncate(self, diverging: EpochEnd) -> list[FollowerAction]:
+        offset = truncation_point(self.log, diverging)
+        if offset < self.log.start_offset:
+            return self._begin_again(offset)
+        self._heard_high_watermark = min(self._heard_high_watermark, offset)
+        return [TruncateTo(offset)]
+
+    def _append(
+        self, now_ms: int, fetch: ReplicaFetch, answer: FetchAnswer
+    ) -> list[FollowerAction]:
+        actions: list[FollowerAction] = []
+        end_offset, start_offset = self.log.end_offset, self.log.start_offset
+        if answer.fetched is not None:
+            first_offset, fetched_end = answer.fetched
+            if first_offset < end_offset:
+                if end_offset > start_offset:
+                    # Not what was asked for; appending it would break the log.
+                    self.failed(now_ms, fetch)
+                    return []
+                # The leader's log starts within a batch, and batches come whole.
+                actions.append(TruncateFully(first_offset))
+                start_offset = first_offset
+            actions.append(AppendFetched())
+            end_offset = fetched_end
+        self._heard_high_watermark = max(self._heard_high_watermark, answer.high_watermark)
+        new_start = min(answer.log_start_offset, self._heard_high_watermark, end_offset)
+        if new_start > start_offset:
+            actions.append(AdvanceStart(new_start))
+        return actions
