@@ -12,7 +12,6 @@ Rules of this file:
 """
 
 from shoal.lite.codes import Code
-from shoal.lite.log.epochs import NO_EPOCH
 from shoal.lite.replication.history import check_epoch, divergence, truncation_point
 from shoal.lite.replication.messages import (
     NO_LEADER,
@@ -32,6 +31,10 @@ from shoal.lite.replication.messages import (
 
 class FollowerPartition:
     """A replica that does not lead; without a leader it waits for one."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
 
     def __init__(
         self,

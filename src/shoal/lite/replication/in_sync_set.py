@@ -56,12 +56,18 @@ class InSyncSet:
         self.maximal = members
         self._pending: _Pending | None = None
         self._is_to_send = False
-        self._pause_until_ms: int | None = None
+        self._pause_until_ms = 0
+
+    @property
+    def free_from_ms(self) -> int | None:
+        """When the next change may be proposed; None while one is pending.
+
+        One change at a time, and none right after a refusal.
+        """
+        return self._pause_until_ms if self._pending is None else None
 
     def may_propose(self, now_ms: int) -> bool:
-        """One change at a time, and none right after a refusal."""
-        paused = self._pause_until_ms is not None and now_ms < self._pause_until_ms
-        return self._pending is None and not paused
+        return self._pending is None and now_ms >= self._pause_until_ms
 
     def propose(self, now_ms: int, proposal: AlterIsr) -> None:
         due_ms = now_ms + self.settings.controller_request_timeout_ms
@@ -81,7 +87,6 @@ class InSyncSet:
         self.partition_epoch = partition_epoch
         self.confirmed = self.maximal = members
         self._pending = None
-        self._pause_until_ms = None
 
     def answered(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """Take note of the controller's answer to a proposal."""
@@ -125,7 +130,7 @@ class InSyncSet:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the pending change, or the pause after a refused one, needs a tick."""
-        if self._pending is None:
-            return self._pause_until_ms
-        return None if self._pending.next is _Next.NOTHING else self._pending.due_ms
+        """When the pending change needs a tick."""
+        if self._pending is None or self._pending.next is _Next.NOTHING:
+            return None
+        return self._pending.due_ms

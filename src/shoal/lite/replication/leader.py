@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.log.epochs import NO_EPOCH
 from shoal.lite.replication.history import check_epoch, divergence
 from shoal.lite.replication.in_sync_set import InSyncSet
 from shoal.lite.replication.messages import (
@@ -208,12 +209,19 @@ class LeaderPartition:
     def next_deadline_ms(self) -> int | None:
         """When something happens by time alone; None if nothing will."""
         times = [self._waiting.next_deadline_ms, self._in_sync.next_deadline_ms]
-        end_offset = self.log.end_offset
-        for peer in self._peers.values():
-            if peer.end_offset != end_offset:
-                late_ms = peer.caught_up_ms + self._settings.replica_lag_time_max_ms + 1
-                times.append(late_ms if late_ms > self._now_ms else None)
+        times += [self._late_from_ms(peer) for peer in self._peers.values()]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+    def _late_from_ms(self, peer: Peer) -> int | None:
+        """When a follower that is not at the end stops being caught up, if that matters."""
+        if peer.end_offset == self.log.end_offset:
+            return None
+        late_ms = peer.caught_up_ms + self._settings.replica_lag_time_max_ms + 1
+        if peer.broker_id not in self.isr:
+            # The high watermark waits for it no longer.
+            return late_ms if late_ms > self._now_ms else None
+        free_ms = self._in_sync.free_from_ms
+        return None if free_ms is None else max(late_ms, free_ms)
 
     # The high watermark
 
@@ -262,6 +270,9 @@ class LeaderPartition:
     # Followers
 
     def _recognised(self, replica_id: int, fetch: ReplicaFetch, broker_epoch: int) -> Peer:
+        if fetch.leader_epoch == NO_EPOCH:
+            message = "a replica must say which leader it follows"
+            raise Refused(Code.INVALID_REQUEST, message)
         self.check_epoch(fetch.leader_epoch)
         peer = self._peers.get(replica_id)
         if peer is None:
