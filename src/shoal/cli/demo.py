@@ -66,7 +66,7 @@ def _one_pass(
     experiment: "Experiment", addresses: "Addresses", *, runs_dir: Path, session: "SessionFuture"
 ) -> "Result":
     from shoal.cli.verdict import show_verdict
-    from shoal.experiment.run import run_experiment
+    from shoal.experiment.judge import run_experiment
 
     run_dir = new_run_dir(runs_dir, experiment.topic)
     console.say(

@@ -1,9 +1,11 @@
-"""From ledgers to `result.json` and `report.html`."""
+"""From ledgers to `result.json` and `report.html`, and a whole experiment up to there."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.run import Progress, Watch, run_workload
 from shoal.experiment.runs import read_json
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import audit_run
@@ -20,3 +22,17 @@ def judge(run_dirs: Sequence[Path], *, session: SessionFuture) -> Result:
     page = render(result, read_json(home / "run.json"))
     (home / "report.html").write_text(page, encoding="utf-8")
     return result
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    addresses: Addresses,
+    run_dir: Path,
+    session: SessionFuture,
+    watch: Watch,
+) -> Result:
+    """Runs it and judges it; everything is in `run_dir` afterwards."""
+    run_workload(experiment, addresses=addresses, run_dir=run_dir, watch=watch)
+    watch(Progress("judging on Spark"))
+    return judge([run_dir], session=session)

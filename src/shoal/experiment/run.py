@@ -1,4 +1,4 @@
-"""One experiment, from clusters that run to a verdict: workers, drain, scans, audit, report.
+"""One experiment, from clusters that run to ledgers that can be judged: workers, drain, scans.
 
 Rules:
 - Whatever happens, `run.json` tells it: a run is `running`, then `finished` or `interrupted`.
@@ -21,14 +21,11 @@ from shoal import __version__
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.experiment import plan
-from shoal.experiment.judge import judge
 from shoal.experiment.mirror_process import MirrorProcess
 from shoal.experiment.plan import Addresses, Experiment
 from shoal.experiment.runs import driver_identity
 from shoal.mirror.positions import read_positions
 from shoal.model.errors import SystemFailure
-from shoal.model.result import Result
-from shoal.pipeline.session import SessionFuture
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
@@ -55,15 +52,10 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
-def run_experiment(
-    experiment: Experiment,
-    *,
-    addresses: Addresses,
-    run_dir: Path,
-    session: SessionFuture,
-    watch: Watch,
-) -> Result:
-    """Runs it and judges it; everything is in `run_dir` afterwards."""
+def run_workload(
+    experiment: Experiment, *, addresses: Addresses, run_dir: Path, watch: Watch
+) -> None:
+    """Everything but the judgement: the ledgers are in `run_dir` afterwards."""
     run = run_dir.name
     described = plan.description(run, experiment, addresses) | surroundings()
     create_run(run_dir, described | {"state": "running"})
@@ -74,7 +66,7 @@ def run_experiment(
             MirrorProcess(experiment, addresses, run_dir) as mirror,
             Supervisor(run, run_dir, ProcessPlacement(), groups=[plan.GROUP]) as workers,
         ):
-            interrupted = _workload(experiment, workers, mirror, run=run, watch=watch)
+            interrupted = _send_and_receive(experiment, workers, mirror, run=run, watch=watch)
             mirror.stop()
             _record_positions(workers, run_dir, mirror)
             watch(Progress("reading both logs"))
@@ -83,8 +75,6 @@ def run_experiment(
         state = "interrupted" if interrupted else "finished"
     finally:
         update_run(run_dir, dict(open_run(run_dir).plan) | {"state": state})
-    watch(Progress("judging on Spark"))
-    return judge([run_dir], session=session)
 
 
 def surroundings() -> dict[str, Any]:
@@ -107,7 +97,7 @@ async def _create_topics(experiment: Experiment, addresses: Addresses) -> None:
             await client.admin.create_topics([topic])
 
 
-def _workload(
+def _send_and_receive(
     experiment: Experiment, workers: Supervisor, mirror: MirrorProcess, *, run: str, watch: Watch
 ) -> bool:
     """Sends, copies, receives and drains everything; True if the user cut it short."""

@@ -1,0 +1,107 @@
+"""Kills in the middle of a run: ledgers stay readable, verdicts honest, and nothing is left.
+
+The judge here is the audit itself, run in this process: what Spark adds is tested elsewhere.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
+from shoal.experiment.runs import summarise
+from shoal.model.findings import LOST, Finding, Verdict
+from shoal.model.result import Result
+
+DRIVER = Path(__file__).parents[1] / "support" / "experiment_driver.py"
+GONE_WITHIN_S = 15.0
+MESSAGES, RATE = 60_000, 4_000
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run of fifteen seconds whose messages have begun to arrive."""
+    command = [sys.executable, str(DRIVER), str(run_dir(tmp_path)), str(MESSAGES), str(RATE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "messages arrive\n"
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def worker(process: subprocess.Popen[str], log_name: str) -> psutil.Process:
+    """The worker that writes this log."""
+    for child in children(process):
+        if any(log_name in file.path for file in child.open_files()):
+            return child
+    raise AssertionError(f"no process writes {log_name}")
+
+
+def judged(tmp_path: Path) -> Result:
+    return audit(open_ledger([run_dir(tmp_path)]))
+
+
+def test_a_killed_producer_leaves_an_honest_verdict(
+    driver: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    worker(driver, "producer-1").kill()
+    assert driver.wait(60) == 0
+    result = judged(tmp_path)
+    assert not LOST & set(map(Finding, result.findings))
+    assert result.verdict is not Verdict.VIOLATED
+    assert 0 < result.metrics.delivered <= result.metrics.attempts < MESSAGES
+    assert result.metrics.attempts == result.metrics.ok + result.metrics.unknown
+
+
+def test_a_killed_consumer_leaves_pending_messages_and_no_loss(
+    driver: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    worker(driver, "consumer-1").kill()
+    assert driver.wait(60) == 0
+    result = judged(tmp_path)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.metrics.pending > 0
+    assert result.metrics.lost == 0
+
+
+def test_a_killed_driver_leaves_readable_ledgers_and_no_process(
+    driver: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    left = children(driver)
+    assert len(left) >= 5
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait(5)
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while alive := [process for process in left if process.is_running()]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+    assert summarise(run_dir(tmp_path)).state == "interrupted"
+    result = judged(tmp_path)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.metrics.lost == 0
+    assert result.metrics.ok > 0
+
+
+def test_ctrl_c_drains_and_ends_in_order(driver: subprocess.Popen[str], tmp_path: Path) -> None:
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) == 0
+    assert summarise(run_dir(tmp_path)).state == "interrupted"
+    result = judged(tmp_path)
+    assert result.verdict is Verdict.PROVEN
+    assert 0 < result.metrics.attempts < MESSAGES
