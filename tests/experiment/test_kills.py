@@ -93,9 +93,11 @@ def test_a_killed_driver_leaves_readable_ledgers_and_no_process(
         time.sleep(0.1)
     assert summarise(run_dir(tmp_path)).state == "interrupted"
     result = judged(tmp_path)
-    assert result.verdict is Verdict.INCONCLUSIVE
+    # Proven if by chance everything that was recorded as sent was also recorded as received.
+    assert result.verdict is not Verdict.VIOLATED
     assert result.metrics.lost == 0
     assert result.metrics.ok > 0
+    assert result.metrics.unknown > 0
 
 
 def test_ctrl_c_drains_and_ends_in_order(driver: subprocess.Popen[str], tmp_path: Path) -> None:
