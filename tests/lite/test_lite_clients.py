@@ -132,6 +132,29 @@ def test_a_consumer_sees_what_comes_while_it_waits(bootstrap: str, topic: str) -
         assert time.monotonic() - started < 5
 
 
+def test_an_idempotent_producer_rides_out_kills() -> None:
+    with LiteCluster() as mortal:
+        bootstrap = mortal.bootstrap
+        with admin_of(bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_S)
+
+        def send(producer: Producer) -> None:
+            for i in range(3000):
+                producer.produce("t", b"%d" % i)
+                producer.poll(0)
+                if i in {500, 1500, 2500}:
+                    mortal.kill(1)
+                    producer.poll(0.02)
+                    mortal.restart(1)
+
+        delivered = produced(
+            bootstrap, send, enable_idempotence=True, batch_num_messages=50, retry_backoff_ms=20
+        )
+        assert len(delivered) == 3000
+        messages = consumed(bootstrap, 3000, TopicPartition("t", 0, 0))
+        assert [message.value() for message in messages] == [b"%d" % i for i in range(3000)]
+
+
 def test_topics_are_made_on_first_use(bootstrap: str) -> None:
     delivered = produced(bootstrap, lambda producer: producer.produce("from-nothing", b"x"))
     assert [message.offset() for message in delivered] == [0]

@@ -388,3 +388,16 @@ async def test_the_async_form() -> None:
         assert len(cluster.nodes()) == 1
         directory = cluster.directory
     assert not directory.exists()
+
+
+def test_brokers_load_nothing_heavy() -> None:
+    program = """
+        import sys
+        from shoal.lite.fork_server import _preload
+        _preload()
+        heavy = {"numpy", "numba", "pyarrow", "rich", "click", "hypothesis", "pytest"}
+        print(sorted(heavy & set(sys.modules)), "kio" in sys.modules)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.strip() == "[] True"

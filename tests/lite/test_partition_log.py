@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.lite.codes import Code
 from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Appended, Ended, LogOffline, LogSettings, PartitionLog
+from shoal.lite.log.partition_log import Appended, Ended, LogOffline, PartitionLog
+from shoal.lite.log.settings import LogSettings
 from support.lite_batches import NOW_MS, append, batch_of, everything_in, values_of
 
 SMALL = LogSettings(segment_bytes=500, index_interval_bytes=100)

@@ -10,7 +10,6 @@ processes of a supervisor, which ends them when this process ends, however it en
 A detached cluster goes on without its starter; `LiteCluster.attach` finds it by its folder.
 """
 
-import asyncio
 import json
 import os
 import select
@@ -19,10 +18,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
@@ -35,6 +34,7 @@ _COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
 _ANSWER_LIMIT_BYTES = 1024 * 1024
 _EXIT_PATIENCE_S = STOP_PATIENCE_S + 10
 
+ResultT = TypeVar("ResultT")
 State = Literal["starting", "running", "paused", "dead"]
 
 
@@ -108,7 +108,7 @@ class LiteCluster:
             owner_pid=None if self._detached else os.getpid(),
         )
         process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.lite.supervisor"],
+            [sys.executable, "-P", "-m", "shoal.lite.supervisor"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -118,6 +118,8 @@ class LiteCluster:
         except BaseException:
             process.kill()
             _release(process)
+            if temporary:
+                shutil.rmtree(directory, ignore_errors=True)
             raise
         if self._detached:
             _release(process)
@@ -165,10 +167,10 @@ class LiteCluster:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        return await _in_thread(self.start)
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
+        await _in_thread(self.stop)
 
     # What there is
 
@@ -240,6 +242,12 @@ class LiteCluster:
         if "error" in answer:
             raise SystemFailure(answer["error"], remedy=answer.get("remedy"))
         return answer
+
+
+async def _in_thread(call: Callable[[], ResultT]) -> ResultT:
+    import asyncio
+
+    return await asyncio.to_thread(call)
 
 
 def _first_line(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.log.partition_log import LogSettings
+from shoal.lite.log.settings import LogSettings
 from shoal.model.errors import ConfigError
 
 LONG_MAX = (1 << 63) - 1

@@ -35,7 +35,8 @@ from shoal.wire.messages import request_class, response_class
 
 # POSIX promises that this much is written at once; Linux promises more.
 _LONGEST_LINE = 500
-_ENVIRONMENT_LOG_LEVEL = "SHOAL_LITE_LOG_LEVEL"
+# What clients do wrong is logged, and clients must not fill the disk.
+_MOST_LOGGED = 10_000
 
 
 # What every client asks first, by the versions that librdkafka and Java ask for.
@@ -211,10 +212,25 @@ def _log_to(path: str) -> None:
     os.dup2(descriptor, sys.stdout.fileno())
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
+    handler = logging.StreamHandler()
+    handler.addFilter(_Limit())
     logging.basicConfig(
-        level=os.environ.get(_ENVIRONMENT_LOG_LEVEL, "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler]
     )
+
+
+class _Limit(logging.Filter):
+    """Lets the first lines of a process through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = _MOST_LOGGED
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._left -= 1
+        if self._left == 0:
+            record.msg, record.args = "this is the last line that this process logs", None
+        return self._left >= 0
 
 
 def _ignore(*_: object) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from shoal.lite.controller.records import Record, decode_record, encode_record
 from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Ended, LogSettings, PartitionLog
+from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.settings import LogSettings
 from shoal.wire import records as wire_records
 from shoal.wire.batch import iter_batches
 

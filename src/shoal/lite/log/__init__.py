@@ -8,6 +8,7 @@
     producer_state  what idempotent producers have written, and which sequence comes next
     epochs          which leader wrote from which offset on
     header          the 61 bytes in front of every batch
+    settings        what can be set about a log
     files           whole writes, and files that are replaced at once or not at all
 
 `scan`, `producer_state`, `epochs` and `header` do no input or output.

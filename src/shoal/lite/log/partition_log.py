@@ -29,6 +29,7 @@ from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoi
 from shoal.lite.log.header import BatchHeader, stamp
 from shoal.lite.log.producer_state import ProducerStates
 from shoal.lite.log.segment import LOG_SUFFIX, Segment
+from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -53,16 +54,6 @@ class Ended(Enum):
     KILLED = "killed"
     # The machine went down, or nobody knows: anything that was not flushed may be missing.
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """Settings of a log, by Apache Kafka's names, dots as underscores."""
-
-    segment_bytes: int = 1024 * 1024 * 1024
-    index_interval_bytes: int = 4096
-    flush_messages: int = (1 << 63) - 1
-    producer_id_expiration_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
