@@ -154,6 +154,40 @@ def test_out_of_sequence_after_a_lost_answer_is_unknown() -> None:
     assert first.result.outcome is Outcome.UNKNOWN
 
 
+def test_out_of_sequence_before_an_acknowledged_batch_is_written() -> None:
+    """A broker that restarted remembers the last batch only."""
+    line = make_line()
+    established(line)
+    first, second, third = add(line), add(line), add(line)
+    send_all(line)
+    for parcel in (first, second, third):
+        line.answered(parcel, LOST, 0.0)
+    send_all(line, now=1.0)
+    for parcel in (first, second):
+        assert line.answered(parcel, refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), 1.0) == []
+    assert line.answered(third, OK, 1.0) == [first, second, third]
+    assert [parcel.result.outcome for parcel in (first, second) if parcel.result] == [
+        Outcome.OK,
+        Outcome.OK,
+    ]
+    assert line.in_flight == 0
+
+
+def test_doubts_outlast_another_lost_connection() -> None:
+    line = make_line()
+    established(line)
+    first, second = add(line), add(line)
+    for now in (0.0, 1.0):
+        send_all(line, now=now)
+        out_of_sequence = refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        line.answered(first, out_of_sequence if now else LOST, now)
+        line.answered(second, LOST, now)
+    assert first.result is None
+    assert send_all(line, now=2.0) == [first, second]
+    assert line.answered(first, out_of_sequence, 2.0) == []
+    assert line.answered(second, OK, 2.0) == [first, second]
+
+
 def test_never_sent_is_failed_and_uses_no_number() -> None:
     line = make_line()
     established(line)

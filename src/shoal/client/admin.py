@@ -4,6 +4,8 @@ Rules of this file:
 - Calls that change the cluster go to the controller and are repeated when it has moved. A
   repeated call may find its own work done: `create_topics` and `delete_topics` take "exists
   already" and "does not exist" for success only after a try whose answer was lost.
+- The controller knows all topics: one that it does not know is not waited for. Any other broker
+  may just not have heard of it yet.
 - The first error is raised, with the name of what it is about; what succeeded stays done.
 """
 
@@ -266,7 +268,7 @@ class Admin:
         )
         described = {}
         for result in response.results:
-            _check(result, topic=result.resource_name)
+            _check(result, topic=result.resource_name, is_final=False)
             resource = Resource(ResourceType(result.resource_type), result.resource_name)
             described[resource] = {entry.name: _entry(entry) for entry in result.configs}
         return described
@@ -294,10 +296,16 @@ class Admin:
         return starts
 
 
-def _check(result: Any, *, topic: str | None, fine: Iterable[int] = (Code.NONE,)) -> None:
+def _check(
+    result: Any, *, topic: str | None, fine: Iterable[int] = (), is_final: bool = True
+) -> None:
     code = int(result.error_code)
     if code != Code.NONE and code not in set(fine):
-        raise error_for(code, topic=topic, message=getattr(result, "error_message", None))
+        error = error_for(code, topic=topic, message=getattr(result, "error_message", None))
+        error.retriable = error.retriable and not (
+            is_final and code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        raise error
 
 
 def _creatable(topic: NewTopic) -> dict[str, Any]:

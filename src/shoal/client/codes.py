@@ -105,6 +105,10 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
         Code.CORRUPT_MESSAGE,
         Code.LEADER_NOT_AVAILABLE,
         Code.MESSAGE_TOO_LARGE,
+        # The transaction could not be verified, which comes first (KIP-890).
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
         Code.INVALID_TOPIC_EXCEPTION,
         Code.RECORD_LIST_TOO_LARGE,
         Code.NOT_ENOUGH_REPLICAS,

@@ -131,20 +131,13 @@ class Core:
 
     async def leader(self, tp: TopicPartition) -> int:
         """The node that leads a partition; waits while there is none."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
 
         async def look() -> int:
             cluster = await self.metadata([tp.topic])
             leader = cluster.leader(tp)
             if leader is not None:
                 return leader
-            self._cache.invalidate()
-            problem = cluster.problem(tp)
-            error = error_for(problem, topic=tp.topic, partition=tp.partition)
-            if problem == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                error.retriable = loop.time() - began < _UNKNOWN_TOPIC_PATIENCE_S
-            raise error
+            raise error_for(cluster.problem(tp), topic=tp.topic, partition=tp.partition)
 
         return await self.retrying(look)
 
@@ -205,7 +198,7 @@ class Core:
         """The result of `attempt`, repeated while that may help and there is time."""
         loop = asyncio.get_running_loop()
         limit_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
-        deadline = loop.time() + limit_s
+        began = loop.time()
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         while True:
             self._check_open()
@@ -216,7 +209,9 @@ class Core:
                 if is_lost or (isinstance(error, KafkaError) and error.invalidates_metadata):
                     self._cache.invalidate()
                 wait_s = backoff.failed()
-                if not error.retriable or loop.time() + wait_s >= deadline:
+                is_unknown = getattr(error, "code", None) == Code.UNKNOWN_TOPIC_OR_PARTITION
+                patience_s = min(limit_s, _UNKNOWN_TOPIC_PATIENCE_S) if is_unknown else limit_s
+                if not error.retriable or loop.time() + wait_s - began >= patience_s:
                     raise
             await asyncio.sleep(wait_s)
 

@@ -11,6 +11,9 @@ Rules of this file:
   a refused batch come back as out of sequence, and are sent again in order.
 - Until a broker has acknowledged a first batch under an identity, exactly one is in flight: a
   broker that knows nothing of a producer accepts any first number, so two could leave a hole.
+- A broker that restarted remembers the last batch of a producer only, and calls the ones before
+  it out of sequence. So a batch that may be in the log and is called so has an outcome only
+  when those behind it have come back: if one of them is acknowledged, all before it are there.
 - A batch whose fate is unknown when we give up on it ends its identity (producer id and
   epoch), because what number the broker expects is unknown too. Batches behind it that may be
   in the log are then unknown as well; under another identity they could be written twice.
@@ -75,6 +78,15 @@ class Parcel:
         self.may_be_written = False
         self.last_failure: ProduceResult | None = None
         self.result: ProduceResult | None = None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether it may be in the log and was last called out of sequence."""
+        return (
+            self.may_be_written
+            and self.last_failure is not None
+            and self.last_failure.error_code in _OUT_OF_SEQUENCE
+        )
 
     def give_up(self, failure: ProduceResult) -> None:
         """The outcome counts all tries, not only the last."""
@@ -183,8 +195,7 @@ class PartitionLine:
             decided = self._acknowledged(parcel, result)
         else:
             decided = self._refused(parcel, result, now)
-        self._settle()
-        return decided
+        return decided + self._settle()
 
     def expire(self, now: float) -> list[Parcel]:
         """Give up on batches that are not in flight and whose time is over."""
@@ -192,8 +203,7 @@ class PartitionLine:
         for parcel in list(self._parcels):
             if parcel.result is None and not parcel.is_in_flight and parcel.deadline <= now:
                 decided += self._given_up(parcel, parcel.last_failure or _NO_TIME)
-        self._settle()
-        return decided
+        return decided + self._settle()
 
     def abandon(self, failure: ProduceResult) -> list[Parcel]:
         """Give up on everything; answers that still come are ignored."""
@@ -216,7 +226,19 @@ class PartitionLine:
         if refused is not None and parcel.serial > refused.serial:
             # Written behind one that was not: the numbers are not what we think they are.
             return [parcel, *self._end_identity()]
-        return [parcel]
+        return [*self._written_before(parcel), parcel]
+
+    def _written_before(self, parcel: Parcel) -> list[Parcel]:
+        """Batches that were doubted and must be in the log, since one behind them is."""
+        written = [
+            p
+            for p in self._parcels
+            if p.serial < parcel.serial and p.is_doubted and not p.is_in_flight
+        ]
+        for earlier in written:
+            self._parcels.remove(earlier)
+            earlier.result = ProduceResult(Outcome.OK)
+        return written
 
     def _refused(self, parcel: Parcel, result: ProduceResult, now: float) -> list[Parcel]:
         parcel.may_be_written |= result.outcome is Outcome.UNKNOWN
@@ -238,7 +260,9 @@ class PartitionLine:
         is_behind = refused is not None and parcel.serial > refused.serial
         if is_behind or parcel is not self._parcels[0]:
             return []  # because of one before it; sent again in its turn
-        if parcel.may_be_written or self.mode is Mode.TRANSACTIONAL:
+        if parcel.may_be_written:
+            return []  # decided by those behind it
+        if self.mode is Mode.TRANSACTIONAL:
             return self._given_up(parcel, result)
         # It is not in the log, and the broker has forgotten what was: number afresh.
         return self._end_identity()
@@ -265,11 +289,24 @@ class PartitionLine:
             parcel.give_up(parcel.last_failure or _NO_TIME)
         return doubtful
 
-    def _settle(self) -> None:
-        """Once nothing is in flight, give back numbers that nobody can have used."""
+    def _settle(self) -> list[Parcel]:
+        """Once nothing is in flight: give up on what stayed in doubt, give numbers back."""
+        if self._in_flight:
+            return []
+        decided: list[Parcel] = []
+        head = self._parcels[0] if self._parcels else None
+        if head is not None and head.is_doubted and not self._may_learn_more():
+            decided = self._given_up(head, head.last_failure or _NO_TIME)
         refused = self._refused_for_good
-        if refused is None or self._in_flight:
-            return
+        if refused is not None:
+            self._free_numbers_from(refused)
+        return decided
+
+    def _may_learn_more(self) -> bool:
+        """Whether another round may acknowledge one behind the doubted ones."""
+        return any(parcel.may_be_written and not parcel.is_doubted for parcel in self._parcels)
+
+    def _free_numbers_from(self, refused: Parcel) -> None:
         behind = [parcel for parcel in self._parcels if parcel.serial > refused.serial]
         if not any(parcel.may_be_written for parcel in behind):
             self._next_sequence = refused.base_sequence
