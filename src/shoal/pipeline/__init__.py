@@ -1,0 +1,1 @@
+"""PySpark: the session and the audit job. The only package that imports pyspark."""

@@ -1,0 +1,99 @@
+"""One Spark session for a run: started early in the background, stopped without a trace.
+
+Rules:
+- Local by default, with as many slots as there are cores; `master` names any other Spark.
+- Locally everything listens on 127.0.0.1, and no page is served.
+- Java is the one that `shoal.runtime.java` finds; Python workers use this interpreter.
+- The JVM ends with this process, however it ends: its launcher watches a pipe to us.
+"""
+
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, Self
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from shoal.model.errors import ShoalError, SystemFailure
+from shoal.runtime.java import java_environment
+
+JVM_END_TIMEOUT_S: Final = 30.0
+
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+LOCAL_SETTINGS: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def start_session(master: str | None = None) -> SparkSession:
+    """A session of its own JVM; blocks until Spark can be used."""
+    os.environ.update(java_environment())
+    # Spark looks these up when it starts a worker; another Python would lack our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    master = master or f"local[{os.cpu_count() or 1}]"
+    settings = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
+    builder = SparkSession.builder.appName("shoal").master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise SystemFailure(
+            f"Spark did not start on {master}: {error}", remedy="shoal doctor tells what is missing"
+        ) from error
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stops Spark and waits until its JVM is gone."""
+    session.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to end its JVM
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait(JVM_END_TIMEOUT_S)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session makes its own
+
+
+class SessionFuture:
+    """A session that starts while other things happen; a context manager that ends it."""
+
+    def __init__(self, master: str | None = None) -> None:
+        self._master = master
+        self._future: Future[SparkSession] = Future()
+        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def _start(self) -> None:
+        try:
+            self._future.set_result(start_session(self._master))
+        except ShoalError as error:
+            self._future.set_exception(error)
+
+    def result(self) -> SparkSession:
+        """The session, once it is there."""
+        return self._future.result()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.join()
+        if self._future.exception() is None:
+            stop_session(self._future.result())
