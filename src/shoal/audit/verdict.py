@@ -113,13 +113,14 @@ def decide_stages(
 
 
 def sentence(verdict: Verdict, counts: Counts, promises: Mapping[str, Any]) -> str:
-    """What happened, in one sentence for people."""
+    """What happened, in one sentence for people, to be read after the verdict."""
     speakers: dict[Verdict, Callable[[Counts, Mapping[str, Any]], str]] = {
         Verdict.PROVEN: _proven,
         Verdict.VIOLATED: _violated,
         Verdict.INCONCLUSIVE: _inconclusive,
     }
-    return f"{verdict.value.capitalize()}: {speakers[verdict](counts, promises)}."
+    told = speakers[verdict](counts, promises)
+    return f"{told[0].upper()}{told[1:]}."
 
 
 def _proven(counts: Counts, promises: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -27,12 +28,15 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.log.level": "ERROR",
 }
 LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+# The JVM only hands out work here, and it lives for a minute: optimising it costs more than
+# it brings.
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
+QUIET_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def start_session(master: str | None = None) -> SparkSession:
@@ -41,7 +45,13 @@ def start_session(master: str | None = None) -> SparkSession:
     # Spark looks these up when it starts a worker; another Python would lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     master = master or f"local[{os.cpu_count() or 1}]"
-    settings = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
+    settings = dict(SETTINGS)
+    options = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= LOCAL_SETTINGS
+        options += f" {JAVA_OPTIONS}"
+    settings["spark.driver.extraJavaOptions"] = options
     builder = SparkSession.builder.appName("shoal").master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
