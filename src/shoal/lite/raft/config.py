@@ -48,3 +48,6 @@ class RaftConfig:
     def begin_interval_ms(self) -> int:
         """How long a voter may not fetch before its leader tells it again who leads."""
         return self.fetch_timeout_ms // 2
+
+
+DEFAULT_CONFIG = RaftConfig()
