@@ -1,9 +1,10 @@
 """The client against a real Apache Kafka: what scripted brokers only claim."""
 
 import asyncio
+import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -241,6 +242,55 @@ async def test_transactions_of_version_2_commit_abort_and_carry_offsets(
             at_most=9,
         )
         assert fetched.groups[0].topics[0].partitions[0].committed_offset == 3
+
+
+@contextlib.asynccontextmanager
+async def transaction_version(client: Client, level: int) -> AsyncIterator[None]:
+    """The cluster with another transaction protocol, for a while."""
+
+    async def agree_on(new_level: int) -> None:
+        update = {
+            "feature": "transaction.version",
+            "max_version_level": new_level,
+            "upgrade_type": 2 if new_level < 2 else 1,
+        }
+        response = await client.call(
+            ApiKey.UPDATE_FEATURES,
+            {"timeout": 10_000, "feature_updates": [update], "validate_only": False},
+            at_least=1,
+        )
+        assert response.error_code == 0, response.error_message
+
+    await agree_on(level)
+    try:
+        yield
+    finally:
+        await agree_on(2)
+
+
+async def test_transactions_of_version_1_commit_abort_and_recover(apache: SecureApache) -> None:
+    async with apache.client() as admin, transaction_version(admin, 0), apache.client() as client:
+        one, two = await new_topic(client, 2)
+        async with TransactionalSession(client, "tx-v1") as session:
+            assert session.transaction_version == 1
+            epoch = session.identity.epoch
+            for number, ends_well in enumerate((True, False, True)):
+                session.begin()
+                await session.produce({one: batch(f"{number}a"), two: batch(f"{number}b")})
+                await session.produce({one: batch(f"{number}c")})
+                await session.send_offsets({one: number + 1}, "group-v1")
+                await (session.commit() if ends_well else session.abort())
+                assert session.identity.epoch == epoch, "the first protocol keeps its epoch"
+            session.begin()
+            too_large = batch("x" * 2_000_000)
+            assert (await session.produce({one: too_large}))[one].outcome is Outcome.FAILED
+            await session.abort()
+            assert session.identity.epoch == epoch + 1, "after a failure it needs a new one"
+            async with session.transaction():
+                assert (await session.produce({one: batch("3a")}))[one].is_ok
+        committed = {"isolation": "read_committed"}
+        assert await read_values(client, one, **committed) == ["0a", "0c", "2a", "2c", "3a"]
+        assert await read_values(client, two, **committed) == ["0b", "2b"]
 
 
 async def test_a_newer_producer_fences_the_older(apache: SecureApache) -> None:
