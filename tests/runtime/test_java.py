@@ -39,7 +39,10 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     found = java.find_java()
     assert (found.home, found.version, found.major) == (home, "21.0.3", 21)
     assert found.origin == "JAVA_HOME"
-    assert java.java_environment() == {"JAVA_HOME": str(home)}
+
+
+def spark_java() -> Path:
+    return Path(java.spark_environment()["JAVA_HOME"], "bin", "java")
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.20", 11), ("1.8.0_402", 8)])
@@ -106,17 +109,16 @@ def test_no_java_is_one_error_with_its_remedy(
 def test_the_wheel_serves_a_machine_without_java() -> None:
     found = java.find_java()
     assert (found.origin, found.major >= java.OLDEST) == (java.WHEEL, True)
-    command = [str(found.executable), "--add-modules=jdk.incubator.vector", "-version"]
+    command = [str(spark_java()), "--add-modules=jdk.incubator.vector", "-version"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 0, answer.stderr
     assert found.version in answer.stderr
 
 
 def test_a_lent_home_is_found_again_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    lent = java.find_java()
-    monkeypatch.setenv("JAVA_HOME", str(lent.home))
-    again = java.find_java()
-    assert (again.home, again.version, again.origin) == (lent.home, lent.version, "JAVA_HOME")
+    lent = java.spark_environment()
+    monkeypatch.setenv("JAVA_HOME", lent["JAVA_HOME"])
+    assert java.spark_environment() == lent
 
 
 def test_a_lent_java_drops_one_argument_and_keeps_all_others(
@@ -126,7 +128,7 @@ def test_a_lent_java_drops_one_argument_and_keeps_all_others(
     home = make_java_home(tmp_path / "a home", "17.0.1", modules="java.base", script=echo)
     monkeypatch.setenv("JAVA_HOME", str(home))
     odd = ["-Dx=a b", "", "*", "--add-modules=other", "$HOME", "line\nbreak", "--"]
-    command = [str(java.find_java().executable), "--add-modules=jdk.incubator.vector", *odd]
+    command = [str(spark_java()), "--add-modules=jdk.incubator.vector", *odd]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert answer.stdout.strip() == repr(odd)
 
@@ -135,7 +137,7 @@ def test_an_unwritable_cache_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SystemFailure, match="cannot be made") as failure:
-        java.find_java()
+        java.spark_environment()
     assert failure.value.remedy is not None
     assert "XDG_CACHE_HOME" in failure.value.remedy
     assert os.environ["XDG_CACHE_HOME"] in str(failure.value)

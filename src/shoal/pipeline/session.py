@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from shoal.model.errors import ShoalError, SystemFailure
-from shoal.runtime.java import java_environment
+from shoal.runtime.java import spark_environment
 
 JVM_END_TIMEOUT_S: Final = 30.0
 
@@ -41,7 +41,7 @@ QUIET_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 def start_session(master: str | None = None) -> SparkSession:
     """A session of its own JVM; blocks until Spark can be used."""
-    os.environ.update(java_environment())
+    os.environ.update(spark_environment())
     # Spark looks these up when it starts a worker; another Python would lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     master = master or f"local[{os.cpu_count() or 1}]"

@@ -4,12 +4,12 @@ Rules:
 - The machine's own Java comes first: JAVA_HOME, then PATH, then the usual places. Only a
   Java of a version from OLDEST to NEWEST_TESTED is taken from there; a newer one is taken
   only if the wheel is not installed either.
-- Versions and modules are read from the `release` file that every Java carries, which
-  costs nothing; Java itself is asked only where that file is missing (wrapper scripts).
-- Spark puts `--add-modules=jdk.incubator.vector` on its command line and a Java without
-  that module then refuses to start, although Spark works without it. Such a Java (the
-  wheel is one) is lent through a home of ours in the cache, whose `bin/java` drops the
-  argument.
+- Versions are read from the `release` file that every Java carries, which costs nothing;
+  Java itself is asked only where that file is missing (wrapper scripts).
+- Spark puts `--add-modules=jdk.incubator.vector` on its command line, although it works
+  without. A Java that lacks the module (the wheel is one) then refuses to start, and one
+  that has it prints a warning. So Spark gets a home of ours in the cache, whose `bin/java`
+  drops the argument.
 """
 
 import hashlib
@@ -60,7 +60,6 @@ class Java:
 class _Candidate:
     home: Path
     version: str
-    modules: frozenset[str] | None  # None if unknown
     origin: str
 
 
@@ -71,19 +70,19 @@ def find_java() -> Java:
     for candidate in _candidates(passed_over):
         major = _major(candidate.version)
         if OLDEST <= major <= NEWEST_TESTED:
-            return _lend(candidate, passed_over)
+            return _java(candidate, passed_over)
         passed_over.append(f"{candidate.origin}: Java {candidate.version} in {candidate.home}")
         if major > NEWEST_TESTED:
             too_new.append(candidate)
     if too_new:
-        return _lend(too_new[0], [])
+        return _java(too_new[0], [])
     found = "; found only " + ", ".join(passed_over) if passed_over else ""
     raise SystemFailure(f"no Java {OLDEST} or newer found{found}", remedy=_REMEDY)
 
 
-def java_environment() -> dict[str, str]:
-    """Variables that make Spark's and Kafka's own scripts use the Java of `find_java`."""
-    return {"JAVA_HOME": str(find_java().home)}
+def spark_environment() -> dict[str, str]:
+    """Variables that make Spark's own scripts use the Java of `find_java`."""
+    return {"JAVA_HOME": str(_home_for_spark(find_java().home))}
 
 
 def _candidates(passed_over: list[str]) -> Iterator[_Candidate]:
@@ -147,11 +146,9 @@ def _examined(home: Path, origin: str) -> _Candidate | None:
         release = (home / "release").read_text(errors="replace")
     except OSError:
         said = re.search(r"java\.version = (\S+)", _settings(executable))
-        return _Candidate(home, said[1], None, origin) if said else None
+        return _Candidate(home, said[1], origin) if said else None
     version = re.search(r'^JAVA_VERSION="(.+?)"', release, re.MULTILINE)
-    modules = re.search(r'^MODULES="(.+?)"', release, re.MULTILINE)
-    names = frozenset(modules[1].split()) if modules else None
-    return _Candidate(home, version[1], names, origin) if version else None
+    return _Candidate(home, version[1], origin) if version else None
 
 
 def _settings(executable: Path) -> str:
@@ -182,14 +179,10 @@ def _major(version: str) -> int:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def _lend(candidate: _Candidate, passed_over: list[str]) -> Java:
-    home = candidate.home
-    lacks_module = candidate.modules is not None and _OPTIONAL_MODULE not in candidate.modules
-    if lacks_module and home.parent != _lent_homes():
-        home = _lent_home(home)
+def _java(candidate: _Candidate, passed_over: list[str]) -> Java:
     return Java(
-        home=home,
-        executable=home / "bin" / "java",
+        home=candidate.home,
+        executable=candidate.home / "bin" / "java",
         version=candidate.version,
         origin=candidate.origin,
         passed_over=tuple(passed_over),
@@ -200,8 +193,10 @@ def _lent_homes() -> Path:
     return paths.cache_dir() / "java"
 
 
-def _lent_home(real_home: Path) -> Path:
+def _home_for_spark(real_home: Path) -> Path:
     """A home in the cache that shows the real one, but for its `bin/java`."""
+    if real_home.parent == _lent_homes():
+        return real_home
     mark = hashlib.sha256(str(real_home).encode()).hexdigest()[:16]
     lent_home = _lent_homes() / mark
     paths.made(lent_home / "bin")
