@@ -1,8 +1,7 @@
 """A result on the terminal: the verdict first, then the numbers behind it."""
 
+from collections.abc import Iterator
 from pathlib import Path
-
-from rich.table import Table
 
 from shoal.cli import console
 from shoal.model.exit_codes import ExitCode
@@ -28,7 +27,8 @@ def show_verdict(result: Result, run_dir: Path) -> None:
     """Prints a result as a person reads it."""
     verdict = f"[{STYLES[result.verdict]}]{result.verdict.value.upper()}[/]"
     console.out.print(f"{verdict}: {result.sentence}")
-    console.out.print(_numbers(result))
+    for name, value, explanation in _numbers(result):
+        console.out.print(f"  {name:<13} {value:<11} {explanation}", markup=False)
     for name, found in result.findings.items():
         console.out.print(f"  [bold]{name}[/]: {found.count:,}")
         if found.witness:
@@ -36,23 +36,17 @@ def show_verdict(result: Result, run_dir: Path) -> None:
     console.out.print(f"  report  {run_dir / 'report.html'}")
 
 
-def _numbers(result: Result) -> Table:
+def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     m = result.metrics
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    table.add_row("yield", _ratio(m.yield_), f"{m.ok:,} acknowledged of {m.attempts:,} attempts")
-    table.add_row(
-        "completeness", _ratio(m.completeness), f"{m.delivered_ok:,} delivered of {m.ok:,}"
-    )
+    yield "yield", _ratio(m.yield_), f"{m.ok:,} acknowledged of {m.attempts:,} attempts"
+    yield "completeness", _ratio(m.completeness), f"{m.delivered_ok:,} delivered of {m.ok:,}"
     copies = m.deliveries - m.re_reads - m.delivered
-    table.add_row(
-        "duplication", _ratio(m.duplication), f"{copies:,} of {m.deliveries:,} deliveries"
-    )
-    table.add_row("order", _ratio(m.order), f"F = {m.F:,}, K = {m.K:,}")
+    yield "duplication", _ratio(m.duplication), f"{copies:,} of {m.deliveries:,} deliveries"
+    yield "order", _ratio(m.order), f"F = {m.F:,}, K = {m.K:,}"
     latency = m.latency_us.get("e2e_intended")
     if latency is not None and latency.max is not None:
         shown = [f"{n} {format_us(latency.percentiles[n])}" for n in SHOWN_PERCENTILES]
-        table.add_row("latency", "end to end", ", ".join([*shown, f"max {format_us(latency.max)}"]))
-    return table
+        yield "latency", "end to end", ", ".join([*shown, f"max {format_us(latency.max)}"])
 
 
 def _ratio(value: float | None) -> str:

@@ -1,0 +1,119 @@
+"""Every command of the README runs as it stands, and what it shows is what it prints."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.client.admin import NewTopic
+from shoal.client.client import Client
+from shoal.lite.cluster import LiteCluster
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_the_readme_names_only_commands_that_are_tried_here() -> None:
+    tried = {
+        "make demo",
+        "make test",
+        "shoal cluster up",
+        UP_APACHE,
+        MIRROR,
+        *FROM_ELSEWHERE,
+        *RUNS,
+    }
+    assert set(commands()) <= tried
+
+
+UP_APACHE = "shoal cluster up --engine apache"
+MIRROR = (
+    "shoal mirror run --source-bootstrap-server $SOURCE --target-bootstrap-server $TARGET"
+    " --topics orders,payments"
+)
+FROM_ELSEWHERE = [
+    "shoal cluster status",
+    "shoal cluster pause 1",
+    "shoal cluster resume 1",
+    "shoal cluster kill 1",
+    "shoal cluster down",
+]
+RUNS = ["shoal runs list", "shoal runs show", "shoal audit RUN", "shoal doctor"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def shell(command: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["sh", "-c", f"exec {command}"],  # noqa: S607 - any POSIX shell will do
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_cluster_comes_up_and_obeys_another_terminal(environment: dict[str, str]) -> None:
+    with shell("shoal cluster up", environment) as owner:
+        assert owner.stdout
+        assert owner.stdout.readline().startswith("bootstrap.servers=127.0.0.1:")
+        for command in FROM_ELSEWHERE:
+            assert command in commands()
+            with shell(command, environment) as other:
+                _, said = other.communicate(timeout=60)
+            assert other.returncode == 0, said
+        assert owner.wait(30) == 0
+
+
+@pytest.fixture
+def two_clusters() -> Iterator[tuple[str, str]]:
+    with LiteCluster() as source, LiteCluster() as target:
+        yield source.bootstrap, target.bootstrap
+
+
+async def test_the_mirror_copies_between_two_clusters(
+    environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
+) -> None:
+    source, target = two_clusters
+    async with Client({"bootstrap.servers": source}) as client:
+        await client.admin.create_topics([NewTopic("orders", 1, 1), NewTopic("payments", 1, 1)])
+    assert MIRROR in commands()
+    with shell(MIRROR, environment | {"SOURCE": source, "TARGET": target}) as mirror:
+        async with Client({"bootstrap.servers": target}) as client:
+            deadline = time.monotonic() + 30
+            while not {"orders", "payments"} <= set((await client.metadata(refresh=True)).topics):
+                assert time.monotonic() < deadline, "the mirror made no topics"
+        mirror.send_signal(signal.SIGINT)
+        _, said = mirror.communicate(timeout=30)
+    assert mirror.returncode == 0, said
+
+
+def test_the_python_example_runs() -> None:
+    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert example
+    command = [sys.executable, "-c", example[1]]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shown.stdout)
+
+
+def test_the_doctor_answers(environment: dict[str, str]) -> None:
+    with shell("shoal doctor", environment) as doctor:
+        said, _ = doctor.communicate(timeout=60)
+    assert "Python" in said
