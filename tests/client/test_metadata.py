@@ -190,8 +190,6 @@ def test_the_newest_version_of_both_within_bounds() -> None:
     assert versions.newest(ApiKey.FETCH) == 17
     assert versions.newest(ApiKey.FETCH, at_most=12) == 12
     assert versions.newest(ApiKey.METADATA) == known_versions(ApiKey.METADATA)[1]
-    assert versions.supports(ApiKey.FETCH, version=17)
-    assert not versions.supports(ApiKey.PRODUCE)
     with pytest.raises(UnsupportedByBroker, match="does not serve PRODUCE"):
         versions.newest(ApiKey.PRODUCE)
     with pytest.raises(UnsupportedByBroker, match="END_TXN in versions 9 to 9, we need 0 to 5"):

@@ -239,6 +239,35 @@ async def test_plain_batches_keep_what_the_caller_wrote_and_get_no_number() -> N
         assert cluster.bodies(ApiKey.PRODUCE)[0].acks == 1
 
 
+async def test_a_new_leader_waits_for_what_is_under_way_at_the_old_one() -> None:
+    release = asyncio.Event()
+    waiting: list[Asked] = []
+
+    async def slow(asked: Asked) -> Any:
+        waiting.append(asked)
+        await release.wait()
+        return cluster.handlers[ApiKey.PRODUCE](asked)
+
+    async with (
+        ScriptedCluster(brokers=2) as cluster,
+        client_of(cluster, acks=1) as client,
+        PlainSession(client) as session,
+    ):
+        cluster.answer_once(ApiKey.PRODUCE, slow)
+        first = await session.send(T0, batch("first"))
+        await eventually(lambda: waiting)
+        cluster.logs[T0].leader = 2
+        cluster.logs[T0].epoch = 1
+        await client.metadata(["t"], refresh=True)
+        second = await session.send(T0, batch("second"))
+        await asyncio.sleep(0.05)
+        assert not second.done()
+        release.set()
+        assert (await first).is_ok
+        assert (await second).is_ok
+        assert texts(cluster, T0) == ["first", "second"]
+
+
 async def test_the_session_follows_the_configuration() -> None:
     async with ScriptedCluster() as cluster:
         async with client_of(cluster) as client:

@@ -109,13 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         """Requests that wait for an answer or for their turn."""
         return len(self._queue) + len(self._in_flight)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a request submitted now would be sent at once."""
-        return (
-            not self._queue and not self._is_paused and len(self._in_flight) < self._max_in_flight
-        )
-
     def is_to(self, host: str, port: int) -> bool:
         return self.address == address_of(host, port)
 

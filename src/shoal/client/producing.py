@@ -6,6 +6,8 @@ Rules of this file:
   or never sent. A lost connection, a time-out or an answer that cannot be read is *unknown*.
 - Two batches for one partition in one request are refused before they are sent: a real broker
   would use the last, drop the first, and answer that all went well.
+- Batches are sent from the memory they lie in, which must not change before the result is
+  there: a part of it may still wait in the socket's buffer.
 - `submit_produce` does not wait before the request is on its way, so the order of calls is the
   order on the wire.
 """

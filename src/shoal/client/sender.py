@@ -19,6 +19,7 @@ from shoal.client.codes import Code
 from shoal.client.core import Core
 from shoal.client.delivery import Identity, Mode, Parcel, PartitionLine
 from shoal.client.errors import ClientClosed, ClientError
+from shoal.client.handshake import Link
 from shoal.client.pool import PRODUCE
 from shoal.client.producing import Produced, submit_produce
 from shoal.client.results import ProduceResult
@@ -51,6 +52,8 @@ class Sender:
         self._results: dict[Parcel, Result] = {}
         self._identity: Identity | None = None
         self._requests: dict[int, int] = {}
+        # The connection that carries a partition's batches in flight.
+        self._carriers: dict[TopicPartition, Link] = {}
         self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -203,9 +206,14 @@ class Sender:
         for line, parcel in ready:
             if taken and size + parcel.batch.size > config.max_request_size:
                 continue
+            if line.in_flight and self._carriers[parcel.tp] is not link:
+                continue  # on another connection it could overtake those before it
             size += parcel.batch.size
+            self._carriers[parcel.tp] = link
             line.sent(parcel)
             taken.append((line, parcel))
+        if not taken:
+            return False
         answer = submit_produce(
             self._core,
             link,
@@ -289,9 +297,9 @@ class Sender:
         try:
             await work()
             self._backoff.succeeded()
-        except ClientError as error:
+        except ShoalError as error:
             if not error.retriable:
-                self.abandon(error)
+                self.abandon(error if isinstance(error, ClientError) else ClientError(str(error)))
                 return
             self._core.distrust_metadata()
             await asyncio.sleep(self._backoff.failed())

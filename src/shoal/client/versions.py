@@ -37,10 +37,6 @@ class BrokerVersions:
     def transaction_version(self) -> int:
         return self.finalized_features.get(TRANSACTION_FEATURE, 0)
 
-    def supports(self, api_key: int, *, version: int = 0) -> bool:
-        """Whether the broker speaks this version or a newer one."""
-        return api_key in self.ranges and self.ranges[api_key][1] >= version
-
     def newest(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
         """The newest version that both sides speak, within bounds."""
         name = ApiKey(api_key).name
