@@ -1,7 +1,7 @@
 """Fuzz the wire: damaged batches, messages and frames in; `WireError` or nothing out.
 
-    python scripts/fuzz.py --inputs 100000 --seed 1
-    python scripts/fuzz.py --inputs 10000000 --proof docs/proofs/fuzz.md
+    python scripts/fuzz.py --count 100000 --seed 1
+    python scripts/fuzz.py --count 10000000 --report docs/proofs/fuzz.md
 
 Exit code 1 if anything but a `WireError` came out, a process died, or one took more memory
 than allowed. A finding is printed with its input in hex; `--replay TARGET HEX` runs it alone.
@@ -12,13 +12,16 @@ import argparse
 import os
 import platform
 import random
+import shutil
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
 
 from support.fuzz_engine import (
     BLOCK_INPUTS,
@@ -44,8 +47,26 @@ def table(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def proof(outcome: Outcome, arguments: argparse.Namespace, elapsed_s: float) -> str:
+def code_version() -> str:
+    """The commit that is about to be fuzzed, and whether the wire differs from it."""
+    git = shutil.which("git")
+    if git is None:
+        return "unknown code (no git)"
+    answers = [
+        subprocess.run(
+            [git, *command], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        for command in (
+            ("rev-parse", "--short", "HEAD"),
+            ("status", "--porcelain", "--", "src/shoal/wire", "tests/support", "scripts"),
+        )
+    ]
+    return f"commit {answers[0]}" + (" with uncommitted changes" if answers[1] else "")
+
+
+def report(outcome: Outcome, arguments: argparse.Namespace, *, code: str, elapsed_s: float) -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("cramjam", "kio", "numba"))
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return f"""# Proof: no bytes break the wire
 
 {outcome.inputs:,} damaged record sets, messages and frames, seed {arguments.seed}: no exception
@@ -55,10 +76,15 @@ read by both record codecs, which agreed on every one.
 
 {table(outcome)}
 
-Made by `make prove-fuzz` on {datetime.now(UTC).date()}: {elapsed_s / 60:.1f} minutes,
-{outcome.inputs / elapsed_s:,.0f} inputs per second in {arguments.processes} processes.
-Python {platform.python_version()}, {packages}; {platform.system()} {platform.machine()},
-{os.cpu_count()} cores. `make test` runs 100,000 inputs.
+| condition | |
+|---|---|
+| date | {datetime.now(UTC).date()} |
+| code | {code} |
+| command | `{" ".join(["scripts/fuzz.py", *sys.argv[1:]])}` |
+| time | {elapsed_s / 60:.1f} minutes, {outcome.inputs / elapsed_s:,.0f} inputs per second |
+| processes | {arguments.processes}, niceness {os.nice(0)} |
+| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load} at the end |
+| versions | Python {platform.python_version()}, {packages} |
 """
 
 
@@ -71,15 +97,16 @@ def replay(name: str, hex_input: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--count", type=int, default=1_000_000, help="how many inputs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--proof", type=Path, help="write the result there if nothing was found")
+    parser.add_argument("--report", type=Path, help="write the result there if nothing was found")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "HEX"))
     arguments = parser.parse_args()
     if arguments.replay:
         return replay(*arguments.replay)
+    code = code_version()
     started = time.monotonic()
 
     def show_progress(so_far: Outcome) -> None:
@@ -89,7 +116,7 @@ def main() -> int:
             print(line, file=sys.stderr)
 
     outcome = fuzz(
-        arguments.inputs,
+        arguments.count,
         seed=arguments.seed,
         processes=arguments.processes,
         progress=show_progress,
@@ -103,9 +130,9 @@ def main() -> int:
         print(finding)
     if outcome.findings:
         return 1
-    if arguments.proof:
-        arguments.proof.parent.mkdir(parents=True, exist_ok=True)
-        arguments.proof.write_text(proof(outcome, arguments, elapsed_s))
+    if arguments.report:
+        arguments.report.parent.mkdir(parents=True, exist_ok=True)
+        arguments.report.write_text(report(outcome, arguments, code=code, elapsed_s=elapsed_s))
     return 0
 
 

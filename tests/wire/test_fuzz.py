@@ -29,7 +29,7 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_100_000_inputs_give_nothing_but_wire_errors(tmp_path: Path) -> None:
     proof = tmp_path / "proofs" / "fuzz.md"
     done = run_script(
-        "--inputs", "100000", "--seed", "1", "--processes", "2", "--quiet", "--proof", str(proof)
+        "--count", "100000", "--seed", "1", "--processes", "2", "--quiet", "--report", str(proof)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^100,000 inputs in .* 0 findings$", done.stdout, re.MULTILINE)
@@ -39,7 +39,9 @@ def test_100_000_inputs_give_nothing_but_wire_errors(tmp_path: Path) -> None:
         # A target of which everything is refused, or nothing, is not looking at the right place.
         assert int(refused.replace(",", "")) > 500, name
         assert int(accepted.replace(",", "")) > 500, name
-    assert proof.read_text().startswith("# Proof")
+    text = proof.read_text()
+    assert text.startswith("# Proof")
+    assert "`scripts/fuzz.py --count 100000" in text, "a proof says how it was really made"
 
 
 def test_a_decoder_that_fails_is_found() -> None:
