@@ -44,7 +44,7 @@ def find_python():
         if usable(python):
             return python
     span = "{}.{} to {}.{}".format(*(OLDEST + NEWEST))
-    refuse(
+    return refuse(
         "no usable Python found (tried {})".format(named or ", ".join(CANDIDATES)),
         "install Python {} with its venv module (Debian and Ubuntu: apt-get install "
         "python3 python3-venv), or name one: make setup PYTHON=/path/to/python3.13".format(span),

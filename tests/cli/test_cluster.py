@@ -113,8 +113,8 @@ def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=True)
-    install = [bare / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps"]
-    lock = ["--require-hashes", "-r", ROOT / "requirements" / "base.txt"]
+    install = [str(bare / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps"]
+    lock = ["--require-hashes", "-r", str(ROOT / "requirements" / "base.txt")]
     # What was downloaded for set-up is in pip's cache, which a home of its own would hide.
     subprocess.run([*install, *lock], check=True, capture_output=True, timeout=120)
     subprocess.run([*install, *tmp_path.glob("*.whl")], check=True, capture_output=True, timeout=60)

@@ -42,7 +42,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
+    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return found
 
 
 def worker(process: subprocess.Popen[str], log_name: str) -> psutil.Process:

@@ -164,7 +164,8 @@ def _fates(group: GroupResult) -> Picture:
 def _lanes(group: GroupResult) -> Picture:
     rows = [
         (
-            f"{strip.topic} lane {strip.lane}",
+            strip.topic,
+            str(strip.lane),
             f"{strip.length:,}",
             finding,
             f"{first:,}",
