@@ -270,8 +270,9 @@ class Supervisor:
             node.pid = 0
             node.ended.set()
             log_file = self._folder.log_file(f"broker-{node.id}")
-            remedy = f"its log is {log_file}"
-            self._settle(node, SystemFailure(f"broker {node.id} died at start", remedy=remedy))
+            # The folder may be a temporary one that goes with the cluster, log and all.
+            died = f"broker {node.id} died at start: {_last_line(log_file)}"
+            self._settle(node, SystemFailure(died, remedy=f"its log is {log_file}"))
 
     def _settle(self, node: NodeState, error: SystemFailure | None) -> None:
         if node.started is None or node.started.done():
@@ -387,6 +388,14 @@ def _log_to(path: Path) -> None:
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _last_line(log_file: Path) -> str:
+    try:
+        lines = log_file.read_text(errors="replace").split("\n")
+    except OSError:
+        lines = []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 if __name__ == "__main__":
