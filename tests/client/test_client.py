@@ -102,6 +102,42 @@ async def test_all_dead_names_each_and_why() -> None:
             await client.metadata(["t"])
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame announces 1213486160 bytes"),
+        (b"\0\0\0\6\0\0\0\1\0\0", "ApiVersionsResponse"),
+        (b"\0\0\0\7\0\0\0\1\0\x23\xff", "closed the connection"),
+    ],
+)
+async def test_a_port_that_is_not_kafkas_is_said_to_be_none(said: bytes, why: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(NoBrokersAvailable) as nobody:
+            await Client(FAST | {"bootstrap.servers": f"127.0.0.1:{port}"}).start()
+        assert why in str(nobody.value)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        client = Client({"bootstrap.servers": f"127.0.0.1:{deaf.getsockname()[1]}"})
+        starting = asyncio.create_task(client.start())
+        await asyncio.sleep(0.05)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not client.pool._links
+
+
 async def test_the_bootstrap_list_is_used_again_when_all_known_brokers_are_gone() -> None:
     async with ScriptedCluster(brokers=1) as cluster:
         client = client_of(cluster)
