@@ -19,21 +19,30 @@ from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import Layers, topic_rules
-from shoal.lite.controller import commands
-from shoal.lite.controller.controller import Controller
+from shoal.lite.controller.controller import ControllerSettings
+from shoal.lite.controller.embedded import EmbeddedController
+from shoal.lite.controller.lookup import existing_topic
 from shoal.lite.controller.records import (
-    BrokerRecord,
     ConfigRecord,
     PartitionRecord,
     Record,
     TopicRemovedRecord,
 )
+from shoal.lite.controller.requests import (
+    AllocateProducerIds,
+    BrokerDied,
+    CreateTopic,
+    Heartbeat,
+    NewTopic,
+    RegisterBroker,
+)
 from shoal.lite.controller.state import ALL_BROKERS, TOPIC, ClusterState, Topic
+from shoal.lite.controller.status import why_offline
 from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
 from shoal.lite.log.scan import DamagedLog
 from shoal.lite.partition import Partition
-from shoal.lite.shutdown_marker import ShutdownMarker
+from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.lite.spec import BrokerSpec
 from shoal.model.topics import TopicPartition
 
@@ -49,12 +58,15 @@ class BrokerCore:
         """Open the metadata. `start` opens the partitions."""
         self.spec = spec
         spec.path.mkdir(parents=True, exist_ok=True)
-        self.controller = Controller(spec.metadata_path, spec.cluster_id)
+        settings = ControllerSettings(properties=spec.properties)
+        self.controller = EmbeddedController(spec.metadata_path, spec.cluster_id, settings)
+        self._incarnation = uuid.uuid4().hex
         self._marker = ShutdownMarker(spec.path)
         self._ended = Ended.CLEANLY
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         self._producer_ids: Iterable[int] = iter(())
+        self._epoch = -1
 
     @property
     def state(self) -> ClusterState:
@@ -71,17 +83,35 @@ class BrokerCore:
 
     async def start(self, port: int) -> None:
         """Open all partitions and enter the cluster; `port` is where clients are served."""
-        self._ended = self._marker.begin()
+        self._ended = self._marker.begin(self._incarnation)
         _logger.info("the last process of this broker ended: %s", self._ended.value)
         self._remove_strays()
-        broker = BrokerRecord(self.spec.broker_id, uuid.uuid4().hex, self.spec.host, port)
-        await self.controller.submit(lambda state: commands.register_broker(state, broker))
+        await self._register(port)
         for topic in self.state.topics.values():
             for record in topic.partitions.values():
                 self._on_partition(record)
         # What is made from now on is new: there is nothing to recover.
         self._ended = Ended.CLEANLY
         self.controller.listen(self._on_record)
+
+    async def _register(self, port: int) -> None:
+        before = self.state.brokers.get(self.spec.broker_id)
+        if before is not None:
+            # The folder is ours alone, so the process before us has ended.
+            await self.controller.submit(BrokerDied(before.broker_id, before.incarnation))
+        request = RegisterBroker(
+            self.spec.broker_id,
+            self._incarnation,
+            self.spec.host,
+            port,
+            boot_id=current_boot_id(),
+            directory_id=self._marker.directory_id,
+            clean_incarnation=self._marker.clean_incarnation,
+        )
+        self._epoch = (await self.controller.submit(request)).broker_epoch
+        # The state is the controller's own, so this broker is caught up with it.
+        beat = Heartbeat(self.spec.broker_id, self._epoch, self.state.applied_count)
+        await self.controller.submit(beat)
 
     def stop(self) -> None:
         """Bring everything to the disk and let go of it."""
@@ -100,7 +130,7 @@ class BrokerCore:
     # Looking things up
 
     def topic(self, name: str) -> Topic:
-        return commands.existing_topic(self.state, name)
+        return existing_topic(self.state, name)
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition; `Refused` if there is none here, or if it is offline."""
@@ -111,6 +141,9 @@ class BrokerCore:
                 raise LogOffline(self._offline[key])
             message = "This server does not host this topic-partition."
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
+        if partition.record.leader != self.spec.broker_id:
+            reason = why_offline(partition.record) or "another broker leads"
+            raise Refused(Code.NOT_LEADER_OR_FOLLOWER, f"{key}: {reason}")
         return partition
 
     def topic_name(self, topic_id: UUID | None) -> str:
@@ -122,18 +155,17 @@ class BrokerCore:
 
     # Changing things
 
-    async def create_topic(self, wish: commands.NewTopic) -> Topic:
-        topic_id = uuid.uuid4()
-        await self.controller.submit(lambda state: commands.create_topic(state, wish, topic_id))
+    async def create_topic(self, wish: NewTopic) -> Topic:
+        await self.controller.submit(CreateTopic(wish, uuid.uuid4()))
         return self.topic(wish.name)
 
     async def new_producer_id(self) -> int:
         """An id that no producer of this cluster has had."""
         for producer_id in self._producer_ids:
             return producer_id
-        await self.controller.submit(commands.allocate_producer_ids)
-        end = self.state.next_producer_id
-        self._producer_ids = iter(range(end - commands.PRODUCER_ID_BLOCK, end))
+        request = AllocateProducerIds(self.spec.broker_id, self._epoch)
+        block = await self.controller.submit(request)
+        self._producer_ids = iter(range(block.first, block.first + block.count))
         return await self.new_producer_id()
 
     # Following the metadata

@@ -7,10 +7,14 @@ itself, with everything on the disk, writes that. What is found at the next star
     runs, on this very boot         it was killed; what it wrote is in the page cache or on the
                                     disk, only the batch it was writing may be torn
     runs, on another boot           the machine went down: what was not flushed may be gone
+
+It names the process too, and the folder: a controller that knows the last process by another
+name, or another folder, does not rely on what is said here.
 """
 
 import json
 import subprocess
+import uuid
 from functools import cache
 from pathlib import Path
 
@@ -26,10 +30,16 @@ class ShutdownMarker:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / MARKER_NAME
+        # Made up with the file: a folder that was emptied has another one.
+        self.directory_id = uuid.uuid4().hex
+        # The process before us, if it ended by itself.
+        self.clean_incarnation: str | None = None
+        self._incarnation = ""
 
-    def begin(self) -> Ended:
-        """How the last process ended; from now on the file says that one runs."""
+    def begin(self, incarnation: str) -> Ended:
+        """How the last process ended; from now on the file says that we run."""
         ended = self._read()
+        self._incarnation = incarnation
         self._write("running")
         return ended
 
@@ -41,16 +51,25 @@ class ShutdownMarker:
         try:
             content = json.loads(self._path.read_bytes())
             state, boot_id = content["state"], content["boot_id"]
+            incarnation, directory_id = content["incarnation"], content["directory_id"]
         except FileNotFoundError:
             return Ended.UNKNOWN
         except (ValueError, KeyError, TypeError):
             return Ended.UNKNOWN
+        self.directory_id = directory_id
         if state == "ended":
+            self.clean_incarnation = incarnation
             return Ended.CLEANLY
         return Ended.KILLED if boot_id == current_boot_id() else Ended.UNKNOWN
 
     def _write(self, state: str) -> None:
-        content = {"format": 1, "state": state, "boot_id": current_boot_id()}
+        content = {
+            "format": 1,
+            "state": state,
+            "boot_id": current_boot_id(),
+            "incarnation": self._incarnation,
+            "directory_id": self.directory_id,
+        }
         replace_file(self._path, json.dumps(content).encode())
 
 

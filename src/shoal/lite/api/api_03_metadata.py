@@ -20,7 +20,9 @@ from uuid import UUID
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import NewTopic, check_topic_name
+from shoal.lite.controller.commands import check_topic_name
+from shoal.lite.controller.records import NO_LEADER
+from shoal.lite.controller.requests import NewTopic
 from shoal.lite.controller.state import Topic
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
@@ -89,7 +91,9 @@ def _described(topic: Topic) -> dict[str, Any]:
         "is_internal": False,
         "partitions": [
             {
-                "error_code": 0,
+                "error_code": (
+                    Code.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else Code.NONE
+                ),
                 "partition_index": index,
                 "leader_id": partition.leader,
                 "leader_epoch": partition.leader_epoch,

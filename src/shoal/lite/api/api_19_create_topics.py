@@ -19,7 +19,8 @@ from typing import Any
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import TOPIC_SETTINGS
-from shoal.lite.controller import commands
+from shoal.lite.controller.commands import create_topic
+from shoal.lite.controller.requests import NewTopic
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -46,7 +47,7 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
 async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict[str, Any]:
     wish = _wish(core, asked)
     if validate_only:
-        commands.create_topic(core.state, wish, uuid.uuid4())
+        create_topic(core.state, wish, uuid.uuid4())
         topic_id = None
         partitions = len(wish.assignments) or wish.partitions
     else:
@@ -75,13 +76,13 @@ async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict
     }
 
 
-def _wish(core: BrokerCore, asked: Any) -> commands.NewTopic:
+def _wish(core: BrokerCore, asked: Any) -> NewTopic:
     partitions, factor = asked.num_partitions, asked.replication_factor
     assignments = {item.partition_index: item.broker_ids for item in asked.assignments}
     if assignments and (partitions, factor) != (_DEFAULT, _DEFAULT):
         message = "with assignments, partitions and replication factor must both be -1"
         raise Refused(Code.INVALID_REQUEST, message)
-    return commands.NewTopic(
+    return NewTopic(
         asked.name,
         core.layers.integer("num.partitions") if partitions == _DEFAULT else partitions,
         core.layers.integer("default.replication.factor") if factor == _DEFAULT else factor,

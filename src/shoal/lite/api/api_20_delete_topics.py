@@ -13,7 +13,7 @@ from uuid import UUID
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands
+from shoal.lite.controller.requests import DeleteTopic
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -44,7 +44,7 @@ async def _deleted_topic(
     if not core.layers.flag("delete.topic.enable"):
         raise Refused(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     topic = core.topic(core.topic_name(topic_id) if name is None else name)
-    await core.controller.submit(lambda state: commands.delete_topic(state, topic.topic_id))
+    await core.controller.submit(DeleteTopic(topic.topic_id))
     return {"name": topic.name, "topic_id": topic.topic_id}
 
 

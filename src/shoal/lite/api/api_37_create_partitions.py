@@ -13,9 +13,8 @@ from typing import Any
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands
-from shoal.lite.controller.records import Record
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.controller.commands import create_partitions
+from shoal.lite.controller.requests import CreatePartitions
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -30,16 +29,13 @@ async def _grown(core: BrokerCore, topic: Any, *, validate_only: bool) -> dict[s
     assignments = None
     if topic.assignments is not None:
         assignments = [item.broker_ids for item in topic.assignments]
-
-    def command(state: ClusterState) -> list[Record]:
-        return commands.create_partitions(state, topic.name, topic.count, assignments)
-
     answer: dict[str, Any] = {"name": topic.name, "error_code": Code.NONE}
     try:
         if validate_only:
-            command(core.state)
+            create_partitions(core.state, topic.name, topic.count, assignments)
         else:
-            await core.controller.submit(command)
+            request = CreatePartitions(topic.name, topic.count, assignments)
+            await core.controller.submit(request)
     except Refused as refused:
         answer |= {"error_code": refused.code, "error_message": str(refused)}
     return answer

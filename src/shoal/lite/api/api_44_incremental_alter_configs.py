@@ -17,9 +17,8 @@ from typing import Any
 from shoal.lite.api.config_resources import resource_of
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands
-from shoal.lite.controller.records import Record
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.controller.commands import alter_configs
+from shoal.lite.controller.requests import AlterConfigs, ConfigChange
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -40,19 +39,14 @@ async def _altered(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[
         "resource_name": item.resource_name,
     }
     changes = [
-        commands.ConfigChange(config.name, config.config_operation, config.value)
-        for config in item.configs
+        ConfigChange(config.name, config.config_operation, config.value) for config in item.configs
     ]
     try:
         resource = resource_of(core, item.resource_type, item.resource_name)
-
-        def command(state: ClusterState) -> list[Record]:
-            return commands.alter_configs(state, resource.kind, resource.name, changes)
-
         if validate_only:
-            command(core.state)
+            alter_configs(core.state, resource.kind, resource.name, changes)
         else:
-            await core.controller.submit(command)
+            await core.controller.submit(AlterConfigs(resource.kind, resource.name, changes))
     except Refused as refused:
         answer |= {"error_code": refused.code, "error_message": str(refused)}
     return answer

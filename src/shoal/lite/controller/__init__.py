@@ -1,10 +1,25 @@
-"""What a cluster knows about itself, as a log of records.
+"""What a cluster knows about itself, as a log of records, and who decides about it.
 
-    records     the records, and their bytes
-    state       records in, state out; pure
-    commands    state and a wish in, records or a refusal out; pure
-    storage     where the records are kept: one log, forced to the disk
-    controller  the shell: one command after the other, records written before they count
+    records       the records, and their bytes
+    state         records in, state out; the same at controllers and brokers
+    requests      what can be asked of a controller, and what it answers
+    controller    the active controller: requests and time in, records and answers out
+    partitions    who leads, who is in sync, who is eligible: the one place that decides it
+    brokers       registration, fencing, the boot rule, shut-down
+    in_sync       proposals of leaders
+    leaders       elections on request, and spreading of leaderships
+    reassignment  other replicas for partitions
+    placement     which brokers get replicas
+    commands      topics, settings, producer ids
+    recoveries    unclean elections under way
+    sessions      which brokers live
+    status        what is wrong, in words
+    profiles      how many must have a record before it is acknowledged
+    embedded      a shell: one controller, alone in another process
+    storage       where that keeps its records
 
-A quorum of controllers can take the place of `storage` without a change to the others.
+Everything but the last two is pure: no clock, no disk, no network, no chance. The rules are
+Apache Kafka's: KIP-631 (brokers and controllers), 497 (proposals), 841 and 903 (who may be in
+sync), 966 (eligible leader replicas), 455 (reassignment), 460 (elections on request). Beyond
+them are the boot rule, the choice among several who may lead, and how leaderships are spread.
 """

@@ -1,18 +1,19 @@
-"""Wishes and what comes of them: records, or `Refused` with Apache Kafka's code.
+"""Topics, settings and producer ids: wishes, and the records that would make them true.
 
-Pure: each function looks at the state and returns the records that would make the wish true.
-Chance (ids of new topics) comes in as an argument.
+Pure: each function looks at the state and returns records, or raises `Refused` with Apache
+Kafka's code. So a wish can be checked without being granted. Chance (ids of new topics) comes
+in as an argument.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import Kind, Setting, broker_setting, topic_setting
+from shoal.lite.controller.lookup import existing_topic
+from shoal.lite.controller.placement import checked_replicas, place
 from shoal.lite.controller.records import (
-    BrokerRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -20,7 +21,15 @@ from shoal.lite.controller.records import (
     TopicRecord,
     TopicRemovedRecord,
 )
-from shoal.lite.controller.state import TOPIC, ClusterState, Topic
+from shoal.lite.controller.requests import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    ConfigChange,
+    NewTopic,
+)
+from shoal.lite.controller.state import ALL_BROKERS, CLUSTER_WIDE, TOPIC, ClusterState
 
 # Apache Kafka gives producer ids to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
@@ -28,33 +37,6 @@ _LONGEST_NAME = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 # Apache Kafka's limit on what one request may create.
 _MOST_PARTITIONS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic as asked for; -1 stands for the broker's default, which the caller fills in."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-def register_broker(state: ClusterState, broker: BrokerRecord) -> list[Record]:
-    """A broker's process has started: it leads its partitions in a new epoch."""
-    records: list[Record] = [broker]
-    for topic in state.topics.values():
-        records += [
-            replace(
-                partition,
-                leader_epoch=partition.leader_epoch + 1,
-                partition_epoch=partition.partition_epoch + 1,
-            )
-            for partition in topic.partitions.values()
-            if partition.leader == broker.broker_id
-        ]
-    return records
 
 
 def allocate_producer_ids(state: ClusterState) -> list[Record]:
@@ -67,17 +49,16 @@ def create_topic(state: ClusterState, wish: NewTopic, topic_id: UUID) -> list[Re
     if wish.name in state.topics:
         raise Refused(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
     _check_collision(state, wish.name)
-    assignments = _assignments(state, wish)
     records: list[Record] = [TopicRecord(topic_id, wish.name)]
-    records += [
-        PartitionRecord(topic_id, partition, replicas, replicas, replicas[0], 0, 0)
-        for partition, replicas in enumerate(assignments)
-    ]
     for name, value in wish.configs.items():
         if value is None:
             raise Refused(Code.INVALID_CONFIG, f"{name} needs a value")
         topic_setting(name).check(value)
         records.append(ConfigRecord(TOPIC, wish.name, name, value))
+    records += [
+        _new_partition(state, topic_id, partition, replicas)
+        for partition, replicas in enumerate(_assignments(state, wish))
+    ]
     return records
 
 
@@ -99,38 +80,29 @@ def create_partitions(
         message = f"The topic {name} currently has {present} partition(s); {count} would not be "
         raise Refused(Code.INVALID_PARTITIONS, message + "an increase.")
     _check_partition_count(count - present)
+    factor = len(topic.partitions[0].target_replicas)
     if assignments is None:
-        factor = len(topic.partitions[0].replicas)
-        added = _striped(sorted(state.brokers), count - present, factor, first=present)
+        added = place(state, count - present, factor)
     elif len(assignments) != count - present:
         message = f"{count - present} partition(s) are new, but {len(assignments)} are assigned."
         raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
     else:
-        added = [_checked_replicas(state, replicas) for replicas in assignments]
+        added = _checked_assignments(state, assignments, factor)
     return [
-        PartitionRecord(topic.topic_id, present + i, replicas, replicas, replicas[0], 0, 0)
+        _new_partition(state, topic.topic_id, present + i, replicas)
         for i, replicas in enumerate(added)
     ]
 
 
-def existing_topic(state: ClusterState, name: str) -> Topic:
-    topic = state.topics.get(name)
-    if topic is None:
-        message = "This server does not host this topic-partition."
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
-    return topic
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
-    """One change of a setting; operations are those of IncrementalAlterConfigs."""
-
-    name: str
-    operation: int
-    value: str | None
-
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
+def _new_partition(
+    state: ClusterState, topic_id: UUID, index: int, replicas: tuple[int, ...]
+) -> PartitionRecord:
+    """A partition is empty at first, so whoever is active is in sync."""
+    in_sync = tuple(broker for broker in replicas if state.is_active(broker))
+    if not in_sync:
+        message = f"none of the replicas {list(replicas)} of partition {index} is up"
+        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
+    return PartitionRecord(topic_id, index, replicas, in_sync, in_sync[0], 0, 0)
 
 
 def alter_configs(
@@ -145,6 +117,9 @@ def alter_configs(
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise Refused(Code.INVALID_REQUEST, f"a setting of {owner!r} is changed twice")
+    if owner_kind != TOPIC and owner != ALL_BROKERS and not set(names).isdisjoint(CLUSTER_WIDE):
+        message = f"{' and '.join(CLUSTER_WIDE)} are the same for all brokers"
+        raise Refused(Code.INVALID_CONFIG, message)
     find = topic_setting if owner_kind == TOPIC else broker_setting
     return [
         ConfigRecord(owner_kind, owner, change.name, _new_value(find(change.name), change, present))
@@ -203,15 +178,13 @@ def _assignments(state: ClusterState, wish: NewTopic) -> list[tuple[int, ...]]:
             message = "partitions must be assigned from 0 on, without a gap"
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
         _check_partition_count(len(wish.assignments))
-        return [
-            _checked_replicas(state, wish.assignments[partition])
-            for partition in range(len(wish.assignments))
-        ]
+        assignments = [wish.assignments[index] for index in range(len(wish.assignments))]
+        return _checked_assignments(state, assignments, len(assignments[0]))
     if wish.partitions < 1:
         message = "Number of partitions was set to an invalid non-positive value."
         raise Refused(Code.INVALID_PARTITIONS, message)
     _check_partition_count(wish.partitions)
-    return _striped(sorted(state.brokers), wish.partitions, wish.replication_factor, first=0)
+    return place(state, wish.partitions, wish.replication_factor)
 
 
 def _check_partition_count(count: int) -> None:
@@ -220,20 +193,11 @@ def _check_partition_count(count: int) -> None:
         raise Refused(Code.POLICY_VIOLATION, message)
 
 
-def _striped(brokers: list[int], count: int, factor: int, *, first: int) -> list[tuple[int, ...]]:
-    """Spread partitions over brokers, each beginning at the next broker."""
-    if factor < 1 or factor > len(brokers):
-        message = f"a replication factor of {factor} with {len(brokers)} broker(s)"
-        raise Refused(Code.INVALID_REPLICATION_FACTOR, message)
-    return [
-        tuple(brokers[(first + partition + i) % len(brokers)] for i in range(factor))
-        for partition in range(count)
-    ]
-
-
-def _checked_replicas(state: ClusterState, replicas: Sequence[int]) -> tuple[int, ...]:
-    unknown = [broker for broker in replicas if broker not in state.brokers]
-    if not replicas or unknown or len(set(replicas)) != len(replicas):
-        message = f"replicas {list(replicas)}: each must be a broker of the cluster, and be new"
+def _checked_assignments(
+    state: ClusterState, assignments: Sequence[Sequence[int]], factor: int
+) -> list[tuple[int, ...]]:
+    checked = [checked_replicas(state, replicas) for replicas in assignments]
+    if any(len(replicas) != factor for replicas in checked):
+        message = f"all partitions of a topic have equally many replicas, here {factor}"
         raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, message)
-    return tuple(replicas)
+    return checked

@@ -16,6 +16,8 @@ from shoal.model.errors import ShoalError
 
 VERSION = 1
 
+NO_LEADER = -1
+
 
 class UnknownRecord(ShoalError):
     """The metadata log holds something that this version of shoal cannot read."""
@@ -31,13 +33,31 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A broker lives, as this incarnation of its process, at this address."""
+    """A broker, whole: one incarnation of its process, at this address. A change replaces it."""
 
     type: ClassVar[str] = "broker"
     broker_id: int
     incarnation: str
     host: str
     port: int
+    # Higher for every registration in the cluster: an older one is of a process that is gone.
+    epoch: int = 0
+    rack: str | None = None
+    # On which boot of its machine it runs, and which folder has its data.
+    boot_id: str = ""
+    directory_id: str = ""
+    # Fenced: it leads nothing and is in sync with nobody, because it has not caught up with the
+    # metadata, or is not heard of. Shutting down: for good, the process ends or has ended.
+    fenced: bool = False
+    shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRemovedRecord:
+    """A broker does not belong to the cluster any more."""
+
+    type: ClassVar[str] = "broker-removed"
+    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +69,36 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition, whole: a change replaces it."""
+    """A partition, whole: a change replaces it, and has a higher partition epoch."""
 
     type: ClassVar[str] = "partition"
     topic_id: UUID
     partition: int
+    # All who have a copy or are to get one; the first is preferred as leader.
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     leader: int
     leader_epoch: int
     partition_epoch: int
+    # Not in sync, but with everything that is committed, because nothing has been committed
+    # since they left (KIP-966).
+    eligible: tuple[int, ...] = ()
+    # While replicas are reassigned: who of them is new, and who is to go.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    # Who was in sync or eligible and came back without its unflushed data.
+    lost: tuple[int, ...] = ()
+    # An unclean election is under way: replicas tell the controller how far their logs go.
+    recovering: bool = False
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.topic_id, self.partition
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas when the reassignment is done."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +111,9 @@ class TopicRemovedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting of a topic or a broker; without a value it has its default again.
+    """A setting of a topic, a broker or the cluster; without a value it has its default again.
 
-    `owner` is a topic's name, a broker's id, or empty for all brokers.
+    `owner` is a topic's name, a broker's id, or empty for all brokers and for the cluster.
     """
 
     type: ClassVar[str] = "config"
@@ -91,14 +131,24 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotEndRecord:
+    """The last record of a snapshot: how many records of the log it stands for."""
+
+    type: ClassVar[str] = "snapshot-end"
+    applied_count: int
+
+
 Record = (
     ClusterRecord
     | BrokerRecord
+    | BrokerRemovedRecord
     | TopicRecord
     | PartitionRecord
     | TopicRemovedRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | SnapshotEndRecord
 )
 
 _CLASSES: dict[str, type[Record]] = {
@@ -106,11 +156,13 @@ _CLASSES: dict[str, type[Record]] = {
     for cls in (
         ClusterRecord,
         BrokerRecord,
+        BrokerRemovedRecord,
         TopicRecord,
         PartitionRecord,
         TopicRemovedRecord,
         ConfigRecord,
         ProducerIdsRecord,
+        SnapshotEndRecord,
     )
 }
 

@@ -1,5 +1,6 @@
-"""The metadata: wishes become records, records become state, and both survive the process."""
+"""Topics and settings: wishes become records, records become state, and survive the process."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -8,23 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands
-from shoal.lite.controller.commands import ConfigChange, NewTopic
-from shoal.lite.controller.controller import Controller
+from shoal.lite.controller import commands, requests
+from shoal.lite.controller.controller import ControllerSettings
+from shoal.lite.controller.embedded import EmbeddedController
 from shoal.lite.controller.records import (
     BrokerRecord,
+    BrokerRemovedRecord,
     ClusterRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Record,
+    SnapshotEndRecord,
     TopicRecord,
     TopicRemovedRecord,
     UnknownRecord,
     decode_record,
     encode_record,
 )
+from shoal.lite.controller.requests import (
+    AllocateProducerIds,
+    ConfigChange,
+    CreateTopic,
+    Heartbeat,
+    NewTopic,
+    RegisterBroker,
+)
 from shoal.lite.controller.state import ClusterState
+from shoal.lite.controller.storage import MetadataStorage
 from shoal.model.errors import SystemFailure
 
 TOPIC_ID = UUID(int=7)
@@ -37,6 +49,12 @@ RECORDS: list[Record] = [
     ConfigRecord("topic", "t", "retention.ms", "5"),
     ConfigRecord("topic", "t", "retention.ms", None),
     ProducerIdsRecord(1000),
+    BrokerRecord(2, "x", "h", 1, 5, "rack", "boot", "folder", fenced=True, shutting_down=True),
+    BrokerRemovedRecord(2),
+    PartitionRecord(
+        TOPIC_ID, 1, (1, 2, 3), (), -1, 3, 4, (2,), (3,), (1,), (1, 3), recovering=True
+    ),
+    SnapshotEndRecord(77),
 ]
 
 
@@ -157,16 +175,6 @@ def test_partitions_are_spread_evenly(brokers: int, partitions: int, factor: int
     assert max(led) - min(led) <= 1
 
 
-def test_a_broker_that_returns_leads_in_a_new_epoch() -> None:
-    state = state_of(*RECORDS[:4])
-    back = BrokerRecord(1, "other", "localhost", 9093)
-    for record in commands.register_broker(state, back):
-        state.apply(record)
-    assert state.brokers[1] == back
-    assert state.topics["t"].partitions[0].leader_epoch == 4
-    assert state.topics["t"].partitions[0].partition_epoch == 5
-
-
 def test_settings_are_changed_all_or_none() -> None:
     state = state_of(*RECORDS[:4])
 
@@ -175,51 +183,66 @@ def test_settings_are_changed_all_or_none() -> None:
             state.apply(record)
         return state.topic_configs("t")
 
-    assert changed(ConfigChange("cleanup.policy", commands.APPEND, "compact")) == {
+    assert changed(ConfigChange("cleanup.policy", requests.APPEND, "compact")) == {
         "cleanup.policy": "delete,compact"
     }
-    assert changed(ConfigChange("cleanup.policy", commands.SUBTRACT, "delete")) == {
+    assert changed(ConfigChange("cleanup.policy", requests.SUBTRACT, "delete")) == {
         "cleanup.policy": "compact"
     }
     bad = [
-        [ConfigChange("retention.ms", commands.SET, "5"), ConfigChange("x", commands.SET, "5")],
-        [ConfigChange("retention.ms", commands.APPEND, "5")],
+        [ConfigChange("retention.ms", requests.SET, "5"), ConfigChange("x", requests.SET, "5")],
+        [ConfigChange("retention.ms", requests.APPEND, "5")],
         [ConfigChange("retention.ms", 9, "5")],
-        [ConfigChange("retention.ms", commands.SET, None)],
-        [ConfigChange("retention.ms", commands.SET, "5")] * 2,
+        [ConfigChange("retention.ms", requests.SET, None)],
+        [ConfigChange("retention.ms", requests.SET, "5")] * 2,
     ]
     for changes in bad:
         with pytest.raises(Refused):
             changed(*changes)
     assert state.topic_configs("t") == {"cleanup.policy": "compact"}
-    assert changed(ConfigChange("cleanup.policy", commands.DELETE, None)) == {}
+    assert changed(ConfigChange("cleanup.policy", requests.DELETE, None)) == {}
 
 
 async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
-    controller = Controller(tmp_path, "cluster")
+    controller = EmbeddedController(tmp_path, "cluster", ControllerSettings())
     heard: list[Record] = []
     controller.listen(heard.append)
-    broker = BrokerRecord(1, "x", "localhost", 9092)
-    await controller.submit(lambda state: commands.register_broker(state, broker))
-    await controller.submit(
-        lambda state: commands.create_topic(state, NewTopic("t", 3, 1), TOPIC_ID)
-    )
-    await controller.submit(commands.allocate_producer_ids)
+    registration = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
+    epoch = (await controller.submit(registration)).broker_epoch
+    await controller.submit(Heartbeat(1, epoch, controller.state.applied_count))
+    await controller.submit(CreateTopic(NewTopic("t", 3, 1), TOPIC_ID))
+    block = await controller.submit(AllocateProducerIds(1, epoch))
+    assert (block.first, block.count) == (0, commands.PRODUCER_ID_BLOCK)
     with pytest.raises(Refused):
-        await controller.submit(
-            lambda state: commands.create_topic(state, NewTopic("t", 3, 1), uuid4())
-        )
-    assert len(heard) == 6
+        await controller.submit(CreateTopic(NewTopic("t", 3, 1), uuid4()))
+    assert len(heard) == 7
     # Not closed: the process is gone, and the last write was torn.
     log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
     whole = log.read_bytes()
     log.write_bytes(whole + whole[:70])
-    again = Controller(tmp_path, "cluster")
-    assert again.state.topics.keys() == {"t"}
+    again = EmbeddedController(tmp_path, "cluster", ControllerSettings())
+    assert again.state.snapshot() == controller.state.snapshot()
     assert again.state.topics["t"].partitions.keys() == {0, 1, 2}
     assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
     assert log.read_bytes() == whole
     again.close()
     with pytest.raises(SystemFailure, match="of cluster cluster"):
-        Controller(tmp_path, "another")
+        EmbeddedController(tmp_path, "another", ControllerSettings())
+    controller.close()
+
+
+async def test_a_controller_that_cannot_write_has_failed_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(_storage: MetadataStorage, _records: Sequence[Record], **_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    controller = EmbeddedController(tmp_path, "cluster", ControllerSettings())
+    registration = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataStorage, "append", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            await controller.submit(registration)
+    with pytest.raises(SystemFailure, match="could not be written"):
+        await controller.submit(registration)
     controller.close()

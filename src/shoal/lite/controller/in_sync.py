@@ -1,0 +1,102 @@
+"""In-sync sets change: by their leaders' proposals, or because a test wants it.
+
+A proposal is compare-and-set (KIP-497): it names the leader epoch and the partition epoch that
+it is based on, and one that is based on anything else is refused, so that the leader finds out
+what it missed. Replicas that are fenced or shut down are refused (KIP-841), and so are those
+who have been registered again since the leader heard of them (KIP-903): they may have less.
+"""
+
+from dataclasses import replace
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller.changes import Changes
+from shoal.lite.controller.lookup import existing_partition
+from shoal.lite.controller.partitions import ordered, settle
+from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.controller.requests import (
+    UNKNOWN_EPOCH,
+    AlterPartitions,
+    InSyncAnswer,
+    InSyncChange,
+    ShrinkInSync,
+)
+from shoal.lite.controller.state import ClusterState
+
+
+def alter_partitions(changes: Changes, request: AlterPartitions) -> list[InSyncAnswer]:
+    """Grant each proposal, or refuse it by itself."""
+    answers = []
+    for change in request.changes:
+        key = change.topic_id, change.partition
+        try:
+            partition = _checked(changes.state, request.broker_id, change)
+        except Refused as refused:
+            answers.append(InSyncAnswer(*key, refused.code))
+            continue
+        after = _with_members(changes, partition, {member for member, _ in change.in_sync})
+        # The end of a reassignment may have cost the leader its place.
+        leads = after.leader == request.broker_id
+        answers.append(InSyncAnswer(*key, Code.NONE if leads else Code.NEW_LEADER_ELECTED, after))
+    return answers
+
+
+def shrink(changes: Changes, request: ShrinkInSync) -> None:
+    """Take replicas out of an in-sync set."""
+    partition = existing_partition(changes.state, request.partition)
+    members = set(partition.in_sync) - set(request.broker_ids)
+    if partition.leader not in members:
+        message = f"{request.partition}: the leader cannot leave the in-sync set"
+        raise Refused(Code.INVALID_REQUEST, message)
+    _with_members(changes, partition, members)
+
+
+def _with_members(
+    changes: Changes, partition: PartitionRecord, members: set[int]
+) -> PartitionRecord:
+    leaving = set(partition.in_sync) - members
+    eligible = {*partition.eligible, *leaving}
+    return settle(
+        changes,
+        replace(
+            partition,
+            in_sync=ordered(members, partition.replicas),
+            eligible=ordered(eligible, partition.replicas),
+        ),
+    )
+
+
+def _checked(state: ClusterState, broker_id: int, change: InSyncChange) -> PartitionRecord:
+    name = state.topic_names.get(change.topic_id)
+    if name is None:
+        raise Refused(Code.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+    partition = state.topics[name].partitions.get(change.partition)
+    if partition is None:
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no such partition")
+    _check_epochs(partition, change)
+    members = [member for member, _ in change.in_sync]
+    if partition.leader != broker_id or broker_id not in members:
+        raise Refused(Code.INVALID_REQUEST, "only the leader can propose, and stays in sync")
+    if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
+        raise Refused(Code.INVALID_REQUEST, f"{members} are not replicas of the partition")
+    for member, epoch in change.in_sync:
+        _check_member(state, partition, member, epoch)
+    return partition
+
+
+def _check_epochs(partition: PartitionRecord, change: InSyncChange) -> None:
+    if change.leader_epoch < partition.leader_epoch:
+        raise Refused(Code.FENCED_LEADER_EPOCH, f"the epoch is {partition.leader_epoch}")
+    if change.partition_epoch < partition.partition_epoch:
+        raise Refused(Code.INVALID_UPDATE_VERSION, f"the epoch is {partition.partition_epoch}")
+    is_known = change.leader_epoch == partition.leader_epoch
+    if not is_known or change.partition_epoch > partition.partition_epoch:
+        # The leader knows of a change that is not known here: another controller made it.
+        raise Refused(Code.NOT_CONTROLLER, "this controller is behind")
+
+
+def _check_member(state: ClusterState, partition: PartitionRecord, member: int, epoch: int) -> None:
+    if not state.is_active(member):
+        raise Refused(Code.INELIGIBLE_REPLICA, f"broker {member} is fenced or shutting down")
+    is_unheard = epoch == UNKNOWN_EPOCH and member in partition.in_sync
+    if not is_unheard and epoch != state.brokers[member].epoch:
+        raise Refused(Code.INELIGIBLE_REPLICA, f"broker {member} was registered again")

@@ -1,0 +1,264 @@
+"""What can be asked of a controller, and what it answers. Values only.
+
+A request says in its type what its answer is: `handle(now_ms, Heartbeat(...))` leads to a
+`HeartbeatAnswer`. A request that cannot be granted as a whole raises `Refused`; where parts
+can be granted by themselves, each part has a code of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from shoal.lite.codes import Code
+from shoal.lite.controller.records import PartitionRecord
+from shoal.model.topics import TopicPartition
+
+A = TypeVar("A")
+
+# A member of an in-sync set of whom the leader has not heard yet.
+UNKNOWN_EPOCH = -1
+
+
+class Request(Generic[A]):
+    """A request whose answer is an `A`."""
+
+    __slots__ = ()
+
+
+# Brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker(Request[Registered]):
+    """A process of a broker has started. It is fenced until it has caught up with the metadata.
+
+    It keeps its place in in-sync sets if its data is all there: it has the folder that the
+    process before it had, and the machine was not started anew since, or that process wrote
+    everything to the disk at its end and left its own incarnation in the folder to say so.
+    """
+
+    broker_id: int
+    # Made up by each process for itself.
+    incarnation: str
+    host: str
+    port: int
+    boot_id: str
+    # Written into the folder when it is made.
+    directory_id: str
+    clean_incarnation: str | None = None
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Request[HeartbeatAnswer]):
+    """A broker lives. `applied_count` is that of its own `ClusterState`.
+
+    With `want_shutdown` all leaderships are moved away, and when the answer leaves nobody
+    counts on the broker any more.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    applied_count: int
+    want_fence: bool = False
+    want_shutdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDied(Request[None]):
+    """A process has ended, as its parent saw it; there is no need to wait for its session."""
+
+    broker_id: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker(Request[None]):
+    """A broker will not come back."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Request[ProducerIdBlock]):
+    """A block of ids that nobody has had."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+# Topics and settings
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as asked for; -1 stands for the broker's default, which the caller fills in."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Request[None]):
+    """`topic_id` is made up by whoever asks: chance comes from outside."""
+
+    topic: NewTopic
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Request[None]):
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions(Request[None]):
+    """Grow a topic to `count` partitions; `assignments` are those of the new ones."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of a setting; operations are those of IncrementalAlterConfigs."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(Request[None]):
+    """Change settings of a topic or a broker: all of them, or none."""
+
+    owner_kind: str
+    owner: str
+    changes: Sequence[ConfigChange]
+
+
+# Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncChange:
+    """A leader's proposal: an in-sync set of broker ids and their epochs.
+
+    It counts only if the partition still has these epochs. Members that the leader has not
+    heard of since it leads may have `UNKNOWN_EPOCH`, if they are in the set already.
+    """
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncAnswer:
+    """Without an error, `partition` is what is so now."""
+
+    topic_id: UUID
+    index: int
+    code: Code
+    partition: PartitionRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitions(Request[list[InSyncAnswer]]):
+    """A broker wants in-sync sets of partitions that it leads changed."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[InSyncChange]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """How far a replica's log goes; told under the leader epoch in which there is no leader."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    last_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLogEnds(Request[None]):
+    """A broker tells of its logs of partitions that are `recovering`."""
+
+    broker_id: int
+    broker_epoch: int
+    ends: Sequence[LogEnd]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    partition: TopicPartition
+    code: Code
+    message: str | None = None
+
+
+class Election(Enum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders(Request[list[PartitionAnswer]]):
+    """Let the first replica lead, or anyone where nobody may. None: all that need it."""
+
+    election: Election
+    partitions: Sequence[TopicPartition] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLeader(Request[None]):
+    """Let another replica lead, which must be in sync."""
+
+    partition: TopicPartition
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkInSync(Request[None]):
+    """Take replicas out of the in-sync set; the leader takes them in again when it may."""
+
+    partition: TopicPartition
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign(Request[list[PartitionAnswer]]):
+    """Give partitions other replicas; None calls off what is under way."""
+
+    targets: Mapping[TopicPartition, Sequence[int] | None]
