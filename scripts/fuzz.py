@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.fuzz_engine import (
+from support.fuzz_engine import (  # noqa: E402 - found by the path above
     BLOCK_INPUTS,
     FINDINGS_KEPT,
     MEMORY_LIMIT_BYTES,
@@ -32,7 +32,7 @@ from support.fuzz_engine import (
     fuzz,
     run_one,
 )
-from support.fuzz_targets import make_targets
+from support.fuzz_targets import make_targets  # noqa: E402
 
 PROGRESS_EVERY_INPUTS = 100 * BLOCK_INPUTS
 
@@ -58,7 +58,7 @@ def code_version() -> str:
         ).stdout.strip()
         for command in (
             ("rev-parse", "--short", "HEAD"),
-            ("status", "--porcelain", "--", "src/shoal/wire", "tests/support", "scripts"),
+            ("status", "--porcelain", "--", "src/shoal/wire", "tests/support/fuzz_*", "scripts"),
         )
     ]
     return f"commit {answers[0]}" + (" with uncommitted changes" if answers[1] else "")
@@ -83,7 +83,8 @@ read by both record codecs, which agreed on every one.
 | command | `{" ".join(["scripts/fuzz.py", *sys.argv[1:]])}` |
 | time | {elapsed_s / 60:.1f} minutes, {outcome.inputs / elapsed_s:,.0f} inputs per second |
 | processes | {arguments.processes}, niceness {os.nice(0)} |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load} at the end |
+| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
+| load at the end | {load} |
 | versions | Python {platform.python_version()}, {packages} |
 """
 

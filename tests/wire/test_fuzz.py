@@ -78,10 +78,12 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
 
 
 @pytest.mark.parametrize("target", make_targets(), ids=lambda target: target.name)
-def test_most_seeds_are_valid(target: Target) -> None:
-    results = [run_one(target, bytearray(seed), random.Random(1))[0] for seed in target.seeds]
+def test_seeds_reach_the_inside_of_their_decoder(target: Target) -> None:
+    dice = random.Random(1)
+    results = [run_one(target, bytearray(seed), dice)[0] for seed in target.seeds * 3]
     assert results.count("failed") == 0
-    assert results.count("accepted") >= len(results) / 2
+    # Not all: bombs and liars are there to be refused, and headers are also read as markers.
+    assert results.count("accepted") >= len(results) / 3
 
 
 def test_an_input_can_be_replayed() -> None:
