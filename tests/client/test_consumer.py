@@ -10,15 +10,13 @@ from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.consumer import Consumer, RawConsumer
 from shoal.client.errors import KafkaError, OffsetOutOfRange, TopicRecreated
-from shoal.client.isolation import VisibleBatches
 from shoal.client.results import EARLIEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.batch import Batch
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.fetch import FetchedPartition
-from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from shoal.wire.records import Record, encode_batch
 from support.client_scripted import (
     Asked,
     ScriptedCluster,
@@ -251,57 +249,3 @@ async def test_a_cancelled_poll_loses_nothing() -> None:
         while len(offsets) < 2:
             offsets += [item.offset for item in await consumer.poll()]
         assert offsets == [2, 5]
-
-
-def of_producer(producer_id: int, offset: int, *, is_transactional: bool = True) -> Batch:
-    encoded = encode_batch(
-        [Record(i, 0, None, b"v") for i in range(2)],
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=is_transactional,
-    )
-    batch = Batch(memoryview(encoded))
-    batch.edit(base_offset=offset)
-    return batch
-
-
-def marker(kind: ControlType, producer_id: int, offset: int) -> Batch:
-    encoded = encode_control_batch(
-        kind, producer_id=producer_id, producer_epoch=0, timestamp=0, coordinator_epoch=0
-    )
-    batch = Batch(memoryview(encoded))
-    batch.edit(base_offset=offset)
-    return batch
-
-
-def test_control_batches_are_never_data() -> None:
-    assert not VisibleBatches(()).shows(marker(ControlType.COMMIT, 1, 0))
-
-
-def test_aborted_transactions_are_void_up_to_their_marker() -> None:
-    log = [
-        of_producer(1, 0),  # aborted
-        of_producer(2, 2),  # committed
-        of_producer(1, 4, is_transactional=False),  # no transaction: it counts
-        of_producer(1, 6),  # aborted
-        marker(ControlType.ABORT, 1, 8),
-        of_producer(1, 9),  # its next transaction, committed
-        marker(ControlType.COMMIT, 1, 11),
-        marker(ControlType.COMMIT, 2, 12),
-        of_producer(1, 13),  # aborted again
-        marker(ControlType.ABORT, 1, 15),
-    ]
-    visible = VisibleBatches([(1, 13), (1, 0)])
-    assert [batch.base_offset for batch in log if visible.shows(batch)] == [2, 4, 9]
-
-
-def test_a_transaction_begins_where_a_batch_reaches_its_first_offset() -> None:
-    # Compaction may have taken the first records of the batch away.
-    visible = VisibleBatches([(1, 1)])
-    assert not visible.shows(of_producer(1, 0))
-
-
-def test_a_transaction_begun_before_the_fetch_is_void_too() -> None:
-    visible = VisibleBatches([(1, 3)])
-    assert not visible.shows(of_producer(1, 100))

@@ -3,29 +3,15 @@
 import pytest
 from confluent_kafka import Producer
 
+from shoal.client.partitioner import partition_for_key
 from shoal.model.errors import UsageError
-from shoal.workload.keys import KEY_PREFIX, MOST_LANES, lane_keys, murmur2, partition_of
-
-# From Apache Kafka's own unit test of its hash (UtilsTest.testMurmur2), as signed numbers.
-KAFKA_VECTORS = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-@pytest.mark.parametrize(("data", "signed"), KAFKA_VECTORS.items())
-def test_hash_agrees_with_kafka(data: bytes, signed: int) -> None:
-    assert murmur2(data) == signed & 0xFFFFFFFF
+from shoal.workload.keys import KEY_PREFIX, MOST_LANES, lane_keys
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 16, 100])
 def test_every_lane_has_a_key_of_its_own(lanes: int) -> None:
     keys = lane_keys(lanes)
-    assert [partition_of(key, lanes) for key in keys] == list(range(lanes))
+    assert [partition_for_key(key, lanes) for key in keys] == list(range(lanes))
     assert len(set(keys)) == lanes
     assert all(key.startswith(KEY_PREFIX) for key in keys)
 

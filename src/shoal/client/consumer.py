@@ -33,7 +33,7 @@ from shoal.client.errors import (
     error_for,
 )
 from shoal.client.fetching import Fetched, FetchLimits, fetch_from
-from shoal.client.isolation import VisibleBatches
+from shoal.client.isolation import Sieve, Standing
 from shoal.client.offsets import list_offsets
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
@@ -204,7 +204,7 @@ class RawConsumer:
                 self._handle(tp, asked[tp], part.error_code)
 
     def _accept(self, tp: TopicPartition, part: FetchedPartition) -> list[RawBatch]:
-        visible = VisibleBatches(part.aborted)
+        sieve = Sieve(part.aborted)
         position = self._positions[tp]
         accepted = []
         for batch in iter_batches(part.records):
@@ -212,7 +212,7 @@ class RawConsumer:
                 continue
             if self._core.config.check_crcs:
                 batch.check_crc()
-            if visible.shows(batch):
+            if sieve.judge(batch) is Standing.DATA:
                 accepted.append(RawBatch(*tp, batch.last_offset, batch, position))
             position = batch.next_offset
         if position != self._positions[tp]:

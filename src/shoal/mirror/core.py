@@ -23,6 +23,7 @@ from typing import Final, Self
 
 from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, facts_of
+from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import ProduceResult
 from shoal.mirror.handlers import BatchHandler, as_batch
 from shoal.mirror.rewrite import (
@@ -33,7 +34,6 @@ from shoal.mirror.rewrite import (
     next_sequence,
     prepare,
 )
-from shoal.mirror.sieve import Kept, Sieve
 from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -144,12 +144,12 @@ class PartitionMirror:
                 "look at the source with kafka-dump-log; the other partitions go on",
             )
 
-    def _take(self, batch: Batch, kept: Kept) -> None:
+    def _take(self, batch: Batch, standing: Standing) -> None:
         # Kept before the header is edited, which forgets it.
         base_offset, next_offset = batch.base_offset, batch.next_offset
-        if kept is Kept.CONTROL:
+        if standing is Standing.CONTROL:
             self.counts.dropped_control += 1
-        elif kept is Kept.ABORTED:
+        elif standing is Standing.ABORTED:
             self.counts.dropped_aborted += 1
         else:
             ready = self._handled(self._complete(batch))

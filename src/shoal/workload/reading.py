@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.client.isolation import Sieve, Standing
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches
 from shoal.wire.columns import RecordColumns, decode_columns
@@ -95,11 +96,11 @@ class LogReader:
         """Move the position over everything in the answer; the batches that hold messages."""
         found: list[FoundBatch] = []
         position = self.positions[tp]
-        aborted = _AbortedBatches(answer, self._isolation)
+        sieve = Sieve(answer.aborted if self._isolation == READ_COMMITTED else ())
         for batch in iter_batches(answer.records):
             if batch.next_offset <= position:
                 continue
-            if not aborted.drops(batch) and not batch.is_control:
+            if sieve.judge(batch) is Standing.DATA:
                 found.append(FoundBatch(self._index[tp], batch, position))
             position = batch.next_offset
         self.positions[tp] = position
@@ -133,23 +134,6 @@ class LogReader:
             np.where(np.repeat(stamped, counts), timestamp_us, -1),
             self.messages.read(records),
         )
-
-
-class _AbortedBatches:
-    """Tells which batches of one answer belong to aborted transactions."""
-
-    def __init__(self, answer: FetchedPartition, isolation: str) -> None:
-        aborted = answer.aborted if isolation == READ_COMMITTED else ()
-        self._to_come = sorted(aborted, key=lambda item: item.first_offset, reverse=True)
-        self._open: set[int] = set()
-
-    def drops(self, batch: Batch) -> bool:
-        while self._to_come and self._to_come[-1].first_offset <= batch.last_offset:
-            self._open.add(self._to_come.pop().producer_id)
-        if batch.is_control:
-            # A producer has one transaction at a time: any marker of it ends that one.
-            self._open.discard(batch.producer_id)
-        return batch.is_transactional and batch.producer_id in self._open
 
 
 def _unreadable(item: FoundBatch) -> Delivered:
