@@ -1,17 +1,23 @@
 """The judge against an independent one, on runs in which anything may have happened."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.judge import Sizes, audit, run_here
+from shoal.audit.parts import Part
+from shoal.audit.setting import Setting
+from shoal.audit.tasks import Task
 from shoal.model.result import Result
 from support.audit_bruteforce import Judge
 from support.audit_chaos import chaotic_runs
+from support.audit_faults import faulty_runs
 from support.audit_ledgers import History
 
 SIZES = st.sampled_from(
@@ -29,7 +35,31 @@ def judged(history: History, sizes: Sizes, **options: Any) -> Result:
 def test_findings_and_metrics_are_those_of_the_brute_force_judge(
     history: History, sizes: Sizes, rows_per_segment: int
 ) -> None:
-    result = judged(history, sizes, rows_per_segment=rows_per_segment)
+    check(history, judged(history, sizes, rows_per_segment=rows_per_segment))
+
+
+@given(history=faulty_runs(), sizes=SIZES)
+def test_faulty_runs_are_judged_as_by_the_brute_force_judge(history: History, sizes: Sizes) -> None:
+    check(history, judged(history, sizes))
+
+
+@given(history=st.one_of(chaotic_runs(), faulty_runs()), seed=st.randoms(use_true_random=False))
+def test_the_result_depends_neither_on_sizes_nor_on_order(history: History, seed: Random) -> None:
+    def shuffled(tasks: Sequence[Task], setting: Setting) -> list[list[Part]]:
+        places = list(range(len(tasks)))
+        seed.shuffle(places)
+        answers = {place: run_here([tasks[place]], setting)[0] for place in places}
+        for parts in answers.values():
+            seed.shuffle(parts)
+        return [answers[place] for place in range(len(tasks))]
+
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = open_ledger([history.write(Path(folder) / "run")])
+        whole = audit(ledger).to_json()
+        assert audit(ledger, shuffled, sizes=Sizes(5, 4, 2)).to_json() == whole
+
+
+def check(history: History, result: Result) -> None:
     for group, found in result.groups.items():
         expected = Judge(history, group)
         counts = {name: finding.count for name, finding in found.findings.items()}

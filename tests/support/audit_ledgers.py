@@ -92,7 +92,7 @@ def write_segment(
     (folder / path).parent.mkdir(exist_ok=True)
     columns = {column: [row[column] for row in listed] for column, _ in TABLES[table]}
     content = pa.table(columns, schema=ledger_schema(table))
-    pq.write_table(content, folder / path, row_group_size=3 if len(listed) < 64 else 1 << 20)
+    pq.write_table(content, folder / path, row_group_size=8 if len(listed) < 256 else 1 << 20)
     told = {"worker": worker, "epoch": 1, "table": table, "number": number, "rows": len(listed)}
     return {"kind": "segment", "at_us": 0, "path": path, **told}
 

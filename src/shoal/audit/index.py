@@ -47,7 +47,9 @@ class Index:
         return np.bincount(self.stream_of(slots), minlength=len(self.streams)).astype(np.int64)
 
     def first_slots(self, limits: Ints) -> Ints:
-        """The slots of each stream whose sequence lies below that stream's limit."""
+        """The slots of each stream whose sequence lies from 0 to that stream's limit."""
+        if self.low < 0:
+            return ints()
         if self.width:
             count = np.clip(limits - self.low, 0, self.width)
             starts = np.repeat(np.arange(len(count)) * self.width, count)
@@ -97,7 +99,8 @@ def _number_streams(
     """All streams in the order of names, and the number of the stream of each row."""
     words, lanes = max(len(vocabulary), 1), _lane_span(tables)
     packed = [
-        (t["producer"].astype(np.int64) * words + t["topic"]) * lanes + t["lane"] % lanes
+        (t["producer"].astype(np.int64) * words + t["topic"]) * lanes
+        + t["lane"].astype(np.int64) % lanes
         for t in tables
     ]
     distinct = _distinct(packed, words * words * lanes)

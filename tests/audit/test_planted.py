@@ -1,0 +1,415 @@
+"""Each kind of anomaly, planted alone into a clean run: found, counted once, and blamed right."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import Sizes, audit
+from shoal.model.findings import Verdict
+from shoal.model.ledger import FAILED, UNKNOWN
+from shoal.model.result import Result
+from support.audit_ledgers import History, clean_run, put, receive, scan, send
+
+SMALL = Sizes(rows_per_cell=30, rows_per_walk=20, offsets_per_cell=4)
+Predicate = Callable[[dict[str, Any]], bool]
+
+
+def judge(history: History, folder: Path, sizes: Sizes = SMALL) -> Result:
+    return audit(open_ledger([history.write(folder / "run")]), sizes=sizes)
+
+
+def counts(result: Result) -> dict[str, int]:
+    return {name: found.count for name, found in result.findings.items()}
+
+
+def drop(history: History, table: str, where: Predicate) -> None:
+    kept = [(worker, row) for worker, row in history.rows[table] if not where(row)]
+    assert len(kept) < len(history.rows[table])
+    history.rows[table] = kept
+
+
+def is_message(lane: int, *sequences: int, cluster: str | None = None) -> Predicate:
+    return lambda row: (
+        row["lane"] == lane
+        and row["sequence"] in sequences
+        and (cluster is None or row["cluster"] == cluster)
+    )
+
+
+def change(history: History, table: str, where: Predicate, **columns: Any) -> None:
+    for _, row in history.rows[table]:
+        if where(row):
+            row.update(columns)
+
+
+def never_stored(history: History) -> None:
+    drop(history, "log", is_message(0, 7))
+    drop(history, "receipts", is_message(0, 7))
+
+
+def not_mirrored(history: History) -> None:
+    drop(history, "log", is_message(0, 7, cluster="target"))
+    drop(history, "receipts", is_message(0, 7))
+
+
+def undelivered(history: History) -> None:
+    drop(history, "receipts", is_message(0, 7))
+
+
+def expired(history: History) -> None:
+    first = is_message(0, 0, 1, 2, 3, 4)
+    drop(history, "log", first)
+    drop(history, "receipts", first)
+    change(history, "scans", lambda r: r["cluster"] == "source" and r["partition"] == 0, start=5)
+
+
+def expired_at_target(history: History) -> None:
+    drop(history, "log", is_message(0, 0, 1, 2, 3, 4, cluster="target"))
+    drop(history, "receipts", is_message(0, 2, 3, 4))
+    change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, start=5)
+
+
+def expired_before_consumers_began(history: History) -> None:
+    drop(history, "log", is_message(0, 0, 1, 2, 3, 4, cluster="target"))
+    drop(history, "receipts", is_message(0, 0, 1, 2, 3, 4))
+    change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, start=5)
+    history.add("assignments", topic="t", partition=0, offset=0)
+
+
+def tail(history: History) -> None:
+    drop(history, "log", is_message(0, 17, 18, 19, cluster="target"))
+    drop(history, "receipts", is_message(0, 17, 18, 19))
+
+
+def all_but_the_first(history: History) -> None:
+    rest = is_message(0, *range(1, 20), cluster="target")
+    drop(history, "log", rest)
+    drop(history, "receipts", is_message(0, *range(1, 20)))
+
+
+def whole_stream(history: History) -> None:
+    drop(history, "log", lambda r: r["lane"] == 1 and r["cluster"] == "target")
+    drop(history, "receipts", lambda r: r["lane"] == 1)
+
+
+def swapped_by_mirror(history: History) -> None:
+    for sequence, offset in ((5, 6), (6, 5)):
+        change(history, "log", is_message(0, sequence, cluster="target"), offset=offset)
+        change(history, "receipts", is_message(0, sequence), sequence=100 + sequence)
+    change(history, "receipts", is_message(0, 105), sequence=6)
+    change(history, "receipts", is_message(0, 106), sequence=5)
+
+
+def swapped_by_producer(history: History) -> None:
+    swapped_by_mirror(history)
+    for sequence, offset in ((5, 6), (6, 5)):
+        change(history, "log", is_message(0, sequence, cluster="source"), offset=offset)
+        change(history, "attempts", is_message(0, sequence), offset=offset)
+
+
+def swapped_by_consumer(history: History) -> None:
+    rows = history.rows["receipts"]
+    rows[5], rows[6] = rows[6], rows[5]
+
+
+def corrupted_by_mirror(history: History) -> None:
+    change(history, "log", is_message(0, 7, cluster="target"), intact=False)
+    change(history, "receipts", is_message(0, 7), intact=False)
+
+
+def corrupted_by_producer(history: History) -> None:
+    change(history, "log", is_message(0, 7), intact=False)
+    change(history, "receipts", is_message(0, 7), intact=False)
+
+
+def unexpected(history: History) -> None:
+    put(history, "target", "ghost", 0, 3, offset=20)
+    receive(history, "ghost", 0, 3, offset=20)
+    change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 0, end=21)
+
+
+def aborted_read(history: History) -> None:
+    change(history, "attempts", is_message(0, 7), outcome=FAILED, offset=-1)
+
+
+def two_at_one_offset(history: History) -> None:
+    change(history, "attempts", is_message(0, 7), offset=8)
+
+
+def vanished(history: History) -> None:
+    drop(history, "log", is_message(0, 7, cluster="target"))
+
+
+def vanished_at_source(history: History) -> None:
+    drop(history, "log", is_message(0, 7, cluster="source"))
+
+
+def seen_twice_in_one_poll(history: History) -> None:
+    row = dict(history.rows["receipts"][7][1])
+    history.rows["receipts"].insert(8, ("w", row))
+
+
+STAGES = ("producer_to_source", "source_to_target", "log_to_consumers")
+PLANTED = [
+    (never_stored, {"lost: never-stored": 1}, (0,)),
+    (not_mirrored, {"lost: not-mirrored": 1}, (1,)),
+    (undelivered, {"lost: undelivered": 1, "poll skip": 1}, (2,)),
+    (expired, {"lost: expired": 5}, (1,)),
+    (expired_at_target, {"lost: expired at target": 3}, (2,)),
+    (expired_before_consumers_began, {"lost: expired at target": 5}, (2,)),
+    (tail, {"lost: not-mirrored": 3, "tail loss": 3}, (1,)),
+    (all_but_the_first, {"lost: not-mirrored": 19, "tail loss": 19}, (1,)),
+    (whole_stream, {"lost: not-mirrored": 20, "tail loss": 20}, (1,)),
+    (swapped_by_mirror, {"reordered": 1, "reordered: target": 1}, (1,)),
+    (
+        swapped_by_producer,
+        {"reordered": 1, "reordered: source": 1, "reordered: target": 1},
+        (0,),
+    ),
+    (
+        swapped_by_consumer,
+        {"reordered": 1, "poll skip": 2, "non-monotonic poll": 1},
+        (2,),
+    ),
+    (corrupted_by_mirror, {"corrupted": 1}, (1,)),
+    (corrupted_by_producer, {"corrupted": 1}, (0,)),
+    (unexpected, {"unexpected": 1}, (1,)),
+    (aborted_read, {"aborted read": 1}, (0,)),
+    (two_at_one_offset, {"inconsistent offset": 1, "duplicate: source": 1}, (0,)),
+    (vanished, {"vanished": 1}, (1,)),
+    (vanished_at_source, {"vanished": 1}, (0,)),
+    (seen_twice_in_one_poll, {"non-monotonic poll": 1}, (2,)),
+]
+
+
+@pytest.mark.parametrize("sizes", [SMALL, Sizes()], ids=["small", "whole"])
+@pytest.mark.parametrize(
+    ("plant", "expected", "blamed"), PLANTED, ids=[plant.__name__ for plant, _, _ in PLANTED]
+)
+def test_planted(
+    plant: Callable[[History], None],
+    expected: dict[str, int],
+    blamed: tuple[int, ...],
+    sizes: Sizes,
+    tmp_path: Path,
+) -> None:
+    history = clean_run()
+    plant(history)
+    result = judge(history, tmp_path, sizes)
+    assert counts(result) == expected
+    assert result.verdict is Verdict.VIOLATED
+    verdicts = {name: stage.verdict for name, stage in result.worst.stages.items()}
+    assert {name for name, v in verdicts.items() if v is Verdict.VIOLATED} == {
+        STAGES[number] for number in blamed
+    }
+    for found in result.findings.values():
+        assert found.witness is not None
+        assert found.streams == 1
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("scans", [True, False])
+def test_a_clean_run_is_proven(mirror: bool, scans: bool, tmp_path: Path) -> None:
+    result = judge(clean_run(producers=2, mirror=mirror, scans=scans), tmp_path)
+    assert counts(result) == {}
+    assert result.verdict is Verdict.PROVEN
+    assert set(result.worst.stages) == set(STAGES) - (set() if mirror else {"source_to_target"})
+    assert {stage.verdict for stage in result.worst.stages.values()} == {Verdict.PROVEN}
+    assert result.metrics.completeness == result.metrics.harvest == result.metrics.yield_ == 1.0
+    assert result.metrics.loss_rate_bound_95 == pytest.approx(3 / 80)
+    assert bool(result.missing_scans) is not scans
+
+
+def test_a_copy_violates_only_exactly_once(tmp_path: Path) -> None:
+    for delivery, verdict in (("at_least_once", "proven"), ("exactly_once", "violated")):
+        history = clean_run()
+        history.promises = {"delivery": delivery}
+        put(history, "target", "p0", 0, 7, offset=20)
+        receive(history, "p0", 0, 7, offset=20)
+        result = judge(history, tmp_path / delivery)
+        assert counts(result) == {"duplicate: target": 1}
+        assert result.verdict.value == verdict
+        assert result.metrics.duplication == 1 / 41
+
+
+def test_a_copy_that_the_mirror_found_is_not_the_mirrors(tmp_path: Path) -> None:
+    history = clean_run()
+    history.promises = {"delivery": "exactly_once"}
+    for cluster in ("source", "target"):
+        put(history, cluster, "p0", 0, 7, offset=20)
+    result = judge(history, tmp_path)
+    assert counts(result) == {"duplicate: source": 1, "duplicate: target": 1}
+    assert result.worst.stages["producer_to_source"].verdict is Verdict.VIOLATED
+    assert result.worst.stages["source_to_target"].verdict is Verdict.PROVEN
+
+
+def test_a_re_read_is_no_finding(tmp_path: Path) -> None:
+    history = clean_run()
+    for sequence in range(10, 20):
+        told = {"assignment": 2, "consumer": "d", "worker": "x", "received_us": 99_000}
+        receive(history, "p0", 0, sequence, offset=sequence, **told)
+    result = judge(history, tmp_path)
+    assert counts(result) == {}
+    assert result.metrics.re_reads == 10
+    assert result.metrics.duplication == 0
+    assert result.metrics.latency_us["e2e_actual"].max == 2000
+
+
+def test_an_unknown_attempt_promises_nothing(tmp_path: Path) -> None:
+    history = clean_run()
+    for sequence in (7, 8):
+        change(history, "attempts", is_message(0, sequence), outcome=UNKNOWN, offset=-1)
+    drop(history, "log", is_message(0, 8))
+    drop(history, "receipts", is_message(0, 8))
+    result = judge(history, tmp_path)
+    assert counts(result) == {}
+    assert result.verdict is Verdict.PROVEN
+    assert (result.metrics.unknown, result.metrics.recovered) == (2, 1)
+    assert result.metrics.yield_ == 38 / 40
+
+
+def test_reserved_numbers_of_a_dead_producer_are_unknown_attempts(tmp_path: Path) -> None:
+    history = clean_run(lanes=1)
+    history.rows["manifests"].clear()
+    stream = {"producer": "p0", "topic": "t", "lane": 0}
+    history.commit("reserve", worker="w", epoch=1, until=30, **stream)
+    drop(history, "attempts", is_message(0, 18, 19))
+    put(history, "source", "p0", 0, 25, offset=20)
+    put(history, "target", "p0", 0, 25, offset=20)
+    receive(history, "p0", 0, 25, offset=20)
+    result = judge(history, tmp_path)
+    assert counts(result) == {}
+    metrics = result.metrics
+    assert (metrics.attempts, metrics.ok, metrics.unknown, metrics.recovered) == (30, 18, 12, 3)
+
+
+def test_a_huge_reservation_costs_no_memory(tmp_path: Path) -> None:
+    history = clean_run(lanes=1)
+    history.rows["manifests"].clear()
+    stream = {"producer": "p0", "topic": "t", "lane": 0}
+    history.commit("reserve", worker="w", epoch=1, until=1 << 50, **stream)
+    result = judge(history, tmp_path, Sizes())
+    assert counts(result) == {}
+    assert result.metrics.attempts == 1 << 50
+    assert result.metrics.unknown == (1 << 50) - 20
+
+
+def test_a_garbled_sequence_costs_no_memory(tmp_path: Path) -> None:
+    history = clean_run(lanes=1)
+    for lane, sequence, offset in ((0, (1 << 62) + 5, 20), (-5, -3, 21)):
+        place = {"partition": 0, "offset": offset, "intact": False}
+        put(history, "target", "p0", lane, sequence, **place)
+        receive(history, "p0", lane, sequence, received_us=1, **place)
+    result = judge(history, tmp_path)
+    assert counts(result) == {"unexpected": 2, "corrupted": 2}
+
+
+def test_what_may_still_come_is_pending(tmp_path: Path) -> None:
+    history = clean_run()
+    tail(history)
+    history.commits.clear()
+    result = judge(history, tmp_path)
+    assert counts(result) == {"pending": 3}
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.worst.stages["source_to_target"].verdict is Verdict.INCONCLUSIVE
+    assert result.worst.stages["log_to_consumers"].verdict is Verdict.PROVEN
+
+
+def test_what_others_overtook_is_lost_before_the_drain(tmp_path: Path) -> None:
+    history = clean_run()
+    not_mirrored(history)
+    history.commits.clear()
+    assert counts(judge(history, tmp_path)) == {"lost: not-mirrored": 1}
+
+
+def test_without_order_only_a_recorded_position_tells_lost_from_pending(tmp_path: Path) -> None:
+    for position, expected in ((None, "pending"), (8, "lost: not-mirrored")):
+        history = clean_run()
+        history.promises = {"order": False}
+        not_mirrored(history)
+        history.commits.clear()
+        if position is not None:
+            history.add("positions", reader="mirror", topic="t", partition=0, offset=position)
+        assert counts(judge(history, tmp_path / str(position))) == {expected: 1}
+
+
+def test_without_scans_a_loss_cannot_be_located(tmp_path: Path) -> None:
+    history = clean_run(scans=False)
+    drop(history, "receipts", is_message(0, 7, 19))
+    result = judge(history, tmp_path)
+    assert counts(result) == {"lost: unlocated": 2, "tail loss": 1}
+    assert {s.verdict for s in result.worst.stages.values()} == {Verdict.INCONCLUSIVE}
+    assert result.verdict is Verdict.VIOLATED
+
+
+def test_nothing_proves_nothing(tmp_path: Path) -> None:
+    empty = judge(History(), tmp_path / "empty")
+    assert empty.verdict is Verdict.INCONCLUSIVE
+    assert empty.metrics.yield_ is None
+    history = clean_run()
+    change(history, "attempts", lambda _: True, outcome=UNKNOWN, offset=-1)
+    assert judge(history, tmp_path / "unknown").verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_worst_group_decides(tmp_path: Path) -> None:
+    history = clean_run()
+    history.groups = ("g", "h")
+    for row in history.table("receipts"):
+        if row["sequence"] != 7:
+            history.add("receipts", "x", **{**row, "group": "h"})
+    for line in [c for c in history.commits if c["kind"] == "drained"]:
+        history.commits.append({**line, "group": "h"})
+    result = judge(history, tmp_path)
+    assert result.worst_group == "h"
+    assert counts(result) == {"lost: undelivered": 2, "poll skip": 2}
+    assert result.groups["g"].verdict is Verdict.PROVEN
+
+
+def test_a_group_that_received_nothing_still_waits(tmp_path: Path) -> None:
+    history = clean_run()
+    history.groups = ("g", "idle")
+    result = judge(history, tmp_path)
+    assert result.worst_group == "idle"
+    assert counts(result) == {"pending": 40}
+
+
+def test_what_one_group_received_another_is_owed(tmp_path: Path) -> None:
+    history = clean_run(mirror=False, scans=False)
+    change(history, "attempts", is_message(0, 7), outcome=UNKNOWN, offset=-1)
+    history.groups = ("g", "h")
+    for row in history.table("receipts"):
+        if row["sequence"] != 7 or row["lane"]:
+            history.add("receipts", "x", **{**row, "group": "h"})
+    result = judge(history, tmp_path)
+    assert counts(result) == {"lost: unlocated": 1, "poll skip": 1}
+
+
+def test_no_acknowledgements_no_yield(tmp_path: Path) -> None:
+    history = clean_run()
+    history.acks = "0"
+    change(history, "attempts", lambda _: True, outcome=UNKNOWN, offset=-1, acked_us=-1)
+    result = judge(history, tmp_path)
+    assert result.metrics.yield_ is None
+    assert result.metrics.harvest == 1.0
+
+
+def test_source_with_fewer_partitions_than_lanes(tmp_path: Path) -> None:
+    history = History(partitions={"t": 1})
+    for sequence in range(10):
+        for lane in (0, 1):
+            offset = 2 * sequence + lane
+            send(history, "p0", lane, sequence, offset=offset)
+            put(history, "source", "p0", lane, sequence, partition=0, offset=offset)
+            put(history, "target", "p0", lane, sequence, offset=sequence)
+            receive(history, "p0", lane, sequence, offset=sequence)
+    scan(history, "source", 0, end=20)
+    for lane in (0, 1):
+        scan(history, "target", lane, end=10)
+        history.commit("drained", producer="p0", topic="t", lane=lane, group="g")
+    result = judge(history, tmp_path)
+    assert counts(result) == {}
+    assert result.verdict is Verdict.PROVEN
+    assert result.missing_scans == ()
