@@ -130,7 +130,7 @@ class FollowerPartition:
             self.failed(now_ms, fetch)
             return []
         if answer.diverging is not None:
-            return self._truncate(answer.diverging)
+            return self._truncate(answer.diverging, answer.log_start_offset)
         return self._append(now_ms, fetch, answer)
 
     def _is_current(self, fetch: ReplicaFetch) -> bool:
@@ -146,32 +146,33 @@ class FollowerPartition:
         self._heard_high_watermark = min(self._heard_high_watermark, start_offset)
         return [TruncateFully(start_offset)]
 
-    def _truncate(self, diverging: EpochEnd) -> list[FollowerAction]:
+    def _truncate(self, diverging: EpochEnd, leader_start: int) -> list[FollowerAction]:
         offset = truncation_point(self.log, diverging)
-        if offset < self.log.start_offset:
-            return self._begin_again(offset)
+        if offset <= leader_start:
+            # Of epochs that are deleted on the leader only the end is known, not whether they
+            # are ours. What is left would lie below the leader's start; it must not stay.
+            return self._begin_again(leader_start)
         self._heard_high_watermark = min(self._heard_high_watermark, offset)
         return [TruncateTo(offset)]
 
     def _append(
         self, now_ms: int, fetch: ReplicaFetch, answer: FetchAnswer
     ) -> list[FollowerAction]:
-        actions: list[FollowerAction] = []
-        end_offset, start_offset = self.log.end_offset, self.log.start_offset
-        if answer.fetched is not None:
-            first_offset, fetched_end = answer.fetched
-            if first_offset < end_offset:
-                if end_offset > start_offset:
-                    # Not what was asked for; appending it would break the log.
-                    self.failed(now_ms, fetch)
-                    return []
-                # The leader's log starts within a batch, and batches come whole.
-                actions.append(TruncateFully(first_offset))
-                start_offset = first_offset
-            actions.append(AppendFetched())
-            end_offset = fetched_end
+        log, actions = self.log, list[FollowerAction]()
         self._heard_high_watermark = max(self._heard_high_watermark, answer.high_watermark)
-        new_start = min(answer.log_start_offset, self._heard_high_watermark, end_offset)
-        if new_start > start_offset:
-            actions.append(AdvanceStart(new_start))
+        starts_later = answer.log_start_offset > log.start_offset
+        if answer.first_offset is None or answer.first_offset >= log.end_offset:
+            if starts_later:
+                # First, so that a crash cannot leave both what is committed and what was
+                # deleted before anyone could compare it.
+                actions.append(AdvanceStart(min(answer.log_start_offset, log.end_offset)))
+            if answer.first_offset is not None:
+                actions.append(AppendFetched())
+        elif log.end_offset == log.start_offset:
+            # The leader's log starts within a batch, and batches come whole.
+            actions += [TruncateFully(answer.first_offset), AppendFetched()]
+            actions.append(AdvanceStart(fetch.offset))
+        else:
+            # Not what was asked for; appending it would break the log.
+            self.failed(now_ms, fetch)
         return actions

@@ -7,15 +7,18 @@ Rules of this file:
   a higher partition epoch settle a change that is on its way, one way or the other; news of the
   same epoch tell nothing about it.
 - A change without an answer is sent again as it is, never another one in its place.
+- One copy that is refused says nothing about the others, which may arrive later and be granted.
+  Then the leader withdraws: it proposes the set that is confirmed. The controller gives every
+  proposal that it grants a new partition epoch, also one that changes nothing, and after that
+  no copy can be granted any more.
 """
 
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, replace
 
 from shoal.lite.codes import Code
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 
-# The partition epoch was right and nothing was changed: the confirmed set is the truth.
+# The partition epoch was right and nothing was changed.
 _REFUSED = {Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED}
 # The metadata that says why, and what is so now, is on its way here.
 _OUTDATED = {
@@ -27,21 +30,14 @@ _OUTDATED = {
 }
 
 
-class _Next(Enum):
-    """What happens to a pending change when its time has come."""
-
-    RESEND = auto()
-    FORGET = auto()
-    # Only metadata can settle it.
-    NOTHING = auto()
-
-
 @dataclass(slots=True)
 class _Pending:
+    """Without a time for sending it again, only metadata can settle it."""
+
     proposal: AlterIsr
-    next: _Next
-    due_ms: int
+    resend_ms: int | None
     copies: int = 1
+    is_withdrawal: bool = False
 
 
 class InSyncSet:
@@ -70,10 +66,12 @@ class InSyncSet:
         return self._pending is None and now_ms >= self._pause_until_ms
 
     def propose(self, now_ms: int, proposal: AlterIsr) -> None:
-        due_ms = now_ms + self.settings.controller_request_timeout_ms
-        self._pending = _Pending(proposal, _Next.RESEND, due_ms)
-        self._is_to_send = True
         self.maximal = self.confirmed | proposal.members
+        self._send(_Pending(proposal, now_ms + self.settings.controller_request_timeout_ms))
+
+    def _send(self, pending: _Pending) -> None:
+        self._pending = pending
+        self._is_to_send = True
 
     def take_proposal(self) -> AlterIsr | None:
         """The proposal to send now, once per sending."""
@@ -93,44 +91,35 @@ class InSyncSet:
         pending = self._pending
         if pending is None or pending.proposal != proposal:
             return
-        if answer.code == Code.NONE:
-            is_ours = answer.leader_epoch == proposal.leader_epoch
-            if is_ours and answer.partition_epoch >= self.partition_epoch:
-                self.confirm(answer.partition_epoch, frozenset(answer.isr))
-            else:
-                pending.next = _Next.NOTHING
+        if answer.code == Code.NONE and answer.partition_epoch > self.partition_epoch:
+            self.confirm(answer.partition_epoch, frozenset(answer.isr))
         elif answer.code in _OUTDATED:
-            pending.next = _Next.NOTHING
-        elif answer.code not in _REFUSED:
-            pending.next = _Next.RESEND
-            pending.due_ms = now_ms + self.settings.controller_retry_backoff_ms
-        elif pending.copies == 1:
-            self._forget(now_ms)
+            pending.resend_ms = None
+        elif answer.code in _REFUSED and not pending.is_withdrawal:
+            self._on_refused(now_ms, pending)
         else:
-            # Another copy may still be on its way, and the controller may see it differently.
-            pending.next = _Next.FORGET
-            pending.due_ms = now_ms + self.settings.controller_request_timeout_ms
+            pending.resend_ms = now_ms + self.settings.controller_retry_backoff_ms
+
+    def _on_refused(self, now_ms: int, pending: _Pending) -> None:
+        proposal = pending.proposal
+        if pending.copies == 1 or proposal.members <= self.confirmed:
+            self._pending = None
+            self._pause_until_ms = now_ms + self.settings.controller_retry_backoff_ms
+            self.maximal = self.confirmed
+            return
+        confirmed = tuple(member for member in proposal.isr if member[0] in self.confirmed)
+        withdrawal = replace(proposal, isr=confirmed)
+        resend_ms = now_ms + self.settings.controller_request_timeout_ms
+        self._send(_Pending(withdrawal, resend_ms, is_withdrawal=True))
 
     def tick(self, now_ms: int) -> None:
         pending = self._pending
-        if pending is None or pending.next is _Next.NOTHING or now_ms < pending.due_ms:
-            return
-        if pending.next is _Next.FORGET:
-            self._forget(now_ms)
-            return
-        pending.copies += 1
-        pending.due_ms = now_ms + self.settings.controller_request_timeout_ms
-        self._is_to_send = True
-
-    def _forget(self, now_ms: int) -> None:
-        self._pending = None
-        self._is_to_send = False
-        self._pause_until_ms = now_ms + self.settings.controller_retry_backoff_ms
-        self.maximal = self.confirmed
+        if pending is not None and pending.resend_ms is not None and now_ms >= pending.resend_ms:
+            pending.copies += 1
+            pending.resend_ms = now_ms + self.settings.controller_request_timeout_ms
+            self._is_to_send = True
 
     @property
     def next_deadline_ms(self) -> int | None:
         """When the pending change needs a tick."""
-        if self._pending is None or self._pending.next is _Next.NOTHING:
-            return None
-        return self._pending.due_ms
+        return None if self._pending is None else self._pending.resend_ms

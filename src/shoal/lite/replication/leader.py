@@ -7,6 +7,7 @@ Rules of this file:
 - A follower counts only by its fetches within this leader's epoch.
 - A follower joins when it has reached the high watermark and the begin of the leader's epoch:
   below that begin there may be committed records above the high watermark that is known here.
+  Beyond Kafka's rule it must also be as close to the end as a member has to stay.
 - After every event the shell takes what there is to do: `completed`, `take_proposal`, and a
   look at `high_watermark` for readers who wait. `next_deadline_ms` says when to `tick`.
 """
@@ -60,6 +61,7 @@ class LeaderPartition:
         self._replicas = assignment.replicas
         self._peers: dict[int, Peer] = {}
         self._in_sync = InSyncSet(assignment.partition_epoch, frozenset(assignment.isr), settings)
+        self._proposals = 0
         self._waiting = WaitingProduces()
         self._completed: list[Completed] = []
         self._begin_epoch(assignment)
@@ -156,6 +158,19 @@ class LeaderPartition:
         self._expand(now_ms, peer)
         self._advance(now_ms)
         return self._verdict()
+
+    def has_news_for(self, replica_id: int) -> bool:
+        """Whether a fetch that waits for records should be answered without any.
+
+        A follower that knows what is committed can serve it at once when it is the last one.
+        """
+        peer = self._peers.get(replica_id)
+        return peer is None or self.high_watermark > peer.told_high_watermark
+
+    def told(self, replica_id: int, high_watermark: int) -> None:
+        """An answer with this high watermark left to a follower."""
+        if replica_id in self._peers:
+            self._peers[replica_id].told_high_watermark = high_watermark
 
     def isr_answered(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """The controller answered a proposal, or the shell says why there is no answer."""
@@ -303,6 +318,8 @@ class LeaderPartition:
         if (
             peer.broker_id not in self.isr
             and peer.end_offset >= max(self.high_watermark, self.epoch_start_offset)
+            # Else it would leave again at the next tick, and come back, and leave.
+            and not self._is_late(now_ms, peer.broker_id)
             and self._is_eligible(peer)
             and self._in_sync.may_propose(now_ms)
         ):
@@ -324,7 +341,9 @@ class LeaderPartition:
 
     def _propose(self, now_ms: int, members: Iterable[int]) -> None:
         isr = tuple((broker_id, self._known_epoch(broker_id)) for broker_id in sorted(members))
-        self._in_sync.propose(now_ms, AlterIsr(self.leader_epoch, self.partition_epoch, isr))
+        self._proposals += 1
+        proposal = AlterIsr(self._proposals, self.leader_epoch, self.partition_epoch, isr)
+        self._in_sync.propose(now_ms, proposal)
 
     def _known_epoch(self, broker_id: int) -> int:
         if broker_id == self.broker_id:

@@ -91,13 +91,13 @@ class FetchVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """What came back to a follower. `fetched` is the first offset and the end of its records."""
+    """What came back to a follower. `first_offset` is that of its first batch, if it has any."""
 
     high_watermark: int
     log_start_offset: int
     code: Code = Code.NONE
     diverging: EpochEnd | None = None
-    fetched: tuple[int, int] | None = None
+    first_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,13 @@ FollowerAction = TruncateTo | TruncateFully | AppendFetched | AdvanceStart
 class AlterIsr:
     """A leader's proposal to the controller: pairs of broker id and broker epoch.
 
-    It counts only if the partition still has this leader epoch and this partition epoch. An
-    epoch of -1 stands for a member that the leader has not heard of since it leads.
+    It counts only if the partition still has this leader epoch and this partition epoch; if it
+    is granted, the partition epoch grows, even if the set is as it was. A broker epoch of -1
+    stands for a member that the leader has not heard of since it leads. The number tells this
+    leader's proposals apart; it stays here.
     """
 
+    number: int
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]

@@ -19,6 +19,7 @@ class Peer:
         "fetched_leader_end",
         "fetched_ms",
         "start_offset",
+        "told_high_watermark",
     )
 
     def __init__(self, broker_id: int, now_ms: int, *, is_in_sync: bool) -> None:
@@ -33,6 +34,7 @@ class Peer:
         self.caught_up_ms = now_ms if is_in_sync else _NEVER_MS
         self.fetched_ms = _NEVER_MS
         self.fetched_leader_end = UNKNOWN_OFFSET
+        self.told_high_watermark = UNKNOWN_OFFSET
 
     def fetched(
         self, now_ms: int, fetch: ReplicaFetch, *, broker_epoch: int, leader_end: int

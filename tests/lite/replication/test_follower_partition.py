@@ -1,0 +1,171 @@
+"""A follower of a partition, one answer at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.replication.messages import (
+    NO_LEADER,
+    AdvanceStart,
+    AppendFetched,
+    EpochEnd,
+    FetchAnswer,
+    FollowerAction,
+    ReplicationSettings,
+    TruncateFully,
+    TruncateTo,
+)
+from support.replication_parts import assignment, fetch_at, follower_of, log_of
+
+BACKOFF_MS = ReplicationSettings().replica_fetch_backoff_ms
+
+
+def test_a_fetch_tells_what_the_follower_has() -> None:
+    log = log_of(1, 1, 4)
+    log.delete_before(1)
+    fetch = follower_of(log).next_fetch(0)
+    assert fetch == fetch_at(3, last_fetched_epoch=4, log_start_offset=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions", "high_watermark"),
+    [
+        (FetchAnswer(0, 0), [], 0),
+        (FetchAnswer(2, 0), [], 2),
+        (FetchAnswer(9, 0), [], 3),
+        (FetchAnswer(9, 0, first_offset=3), [AppendFetched()], 3),
+        # Batches may leave gaps.
+        (FetchAnswer(9, 0, first_offset=5), [AppendFetched()], 3),
+        (FetchAnswer(9, 2, first_offset=3), [AdvanceStart(2), AppendFetched()], 3),
+        (FetchAnswer(9, 2), [AdvanceStart(2)], 3),
+        # Not what was asked for.
+        (FetchAnswer(9, 0, first_offset=2), [], 3),
+        (FetchAnswer(9, 0, diverging=EpochEnd(1, 2)), [TruncateTo(2)], 0),
+        (FetchAnswer(9, 2, diverging=EpochEnd(1, 2)), [TruncateFully(2)], 0),
+        (FetchAnswer(9, 7, Code.OFFSET_OUT_OF_RANGE), [TruncateFully(7)], 0),
+        (FetchAnswer(9, 0, Code.NOT_LEADER_OR_FOLLOWER), [], 0),
+    ],
+)
+def test_answers(answer: FetchAnswer, actions: list[FollowerAction], high_watermark: int) -> None:
+    follower = follower_of(log_of(1, 1, 4))
+    fetch = follower.next_fetch(0)
+    assert fetch
+    assert follower.answered(0, fetch, answer) == actions
+    assert follower.high_watermark == high_watermark
+
+
+def test_a_log_that_starts_within_a_batch() -> None:
+    log = log_of()
+    log.truncate_fully(7)
+    follower = follower_of(log)
+    fetch = follower.next_fetch(0)
+    assert fetch
+    answer = FetchAnswer(9, 7, first_offset=5)
+    expected = [TruncateFully(5), AppendFetched(), AdvanceStart(7)]
+    assert follower.answered(0, fetch, answer) == expected
+
+
+def test_answers_that_are_out_of_date_change_nothing() -> None:
+    follower = follower_of(log_of(1, 1), high_watermark=1)
+    answer = FetchAnswer(2, 0, first_offset=2)
+    now = follower.next_fetch(0)
+    assert now
+    for fetch in (
+        replace(now, offset=1),
+        replace(now, leader_epoch=4),
+        replace(now, last_fetched_epoch=0),
+    ):
+        assert follower.answered(0, fetch, answer) == []
+        assert follower.high_watermark == 1
+    assert follower.answered(0, now, answer) == [AppendFetched()]
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN_LEADER_EPOCH, Code.KAFKA_STORAGE_ERROR])
+def test_after_a_failure_it_pauses(code: Code) -> None:
+    follower = follower_of(log_of())
+    fetch = follower.next_fetch(0)
+    assert fetch
+    follower.answered(10, fetch, FetchAnswer(-1, -1, code))
+    assert follower.next_fetch(10 + BACKOFF_MS - 1) is None
+    assert follower.next_deadline_ms() == 10 + BACKOFF_MS
+    assert follower.next_fetch(10 + BACKOFF_MS) == fetch
+    follower.answered(200, fetch, FetchAnswer(0, 0))
+    assert follower.next_deadline_ms() is None
+    # A connection that was lost tells of its own leader only.
+    follower.failed(200, replace(fetch, leader_epoch=4))
+    assert follower.next_fetch(200) == fetch
+    follower.failed(200, fetch)
+    assert follower.next_fetch(200) is None
+
+
+def test_a_fenced_follower_waits_for_another_leader() -> None:
+    follower = follower_of(log_of(1))
+    fetch = follower.next_fetch(0)
+    assert fetch
+    follower.answered(0, fetch, FetchAnswer(-1, -1, Code.FENCED_LEADER_EPOCH))
+    assert follower.next_fetch(1_000_000) is None
+    assert follower.next_deadline_ms() is None
+    assert follower.answered(0, fetch, FetchAnswer(1, 0, first_offset=1)) == []
+    follower.reassigned(assignment(partition_epoch=1))
+    assert follower.next_fetch(1_000_000) is None
+    follower.reassigned(assignment(leader=2, leader_epoch=6, partition_epoch=2))
+    assert follower.next_fetch(0) == replace(fetch, leader_epoch=6)
+    assert follower.leader == 2
+
+
+def test_a_change_of_leader_ends_a_pause() -> None:
+    follower = follower_of(log_of())
+    fetch = follower.next_fetch(0)
+    assert fetch
+    follower.failed(0, fetch)
+    follower.reassigned(assignment(leader=NO_LEADER, leader_epoch=6, partition_epoch=1))
+    assert follower.next_fetch(10_000) is None
+    follower.reassigned(assignment(leader=3, leader_epoch=7, partition_epoch=2))
+    assert follower.next_fetch(0) == replace(fetch, leader_epoch=7)
+    # Old news.
+    follower.reassigned(assignment(leader=2, leader_epoch=9, partition_epoch=2))
+    assert follower.leader == 3
+
+
+def test_what_one_leader_said_does_not_bind_the_next() -> None:
+    log = log_of(1)
+    follower = follower_of(log)
+    fetch = follower.next_fetch(0)
+    assert fetch
+    follower.answered(0, fetch, FetchAnswer(9, 0))
+    follower.reassigned(assignment(leader=2, leader_epoch=6, partition_epoch=1))
+    log.append(log_of(6, 6).entries)
+    assert follower.high_watermark == 1
+
+
+def test_reads_from_a_follower() -> None:
+    log = log_of(1, 1, 4)
+    log.delete_before(1)
+    follower = follower_of(log, high_watermark=2)
+    assert follower.high_watermark == 2
+    assert follower.divergence(2, 1) is None
+    assert follower.divergence(3, 1) == (1, 2)
+    follower.check_epoch(5)
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_fetched_epoch"),
+    [(0, -1), (4, -1), (2, 7)],
+    ids=["below the start", "behind the end", "an epoch that is not known"],
+)
+def test_reads_that_are_out_of_range(offset: int, last_fetched_epoch: int) -> None:
+    log = log_of(1, 1, 4)
+    log.delete_before(1)
+    with pytest.raises(Refused) as refused:
+        follower_of(log).divergence(offset, last_fetched_epoch)
+    assert refused.value.code == Code.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(4, Code.FENCED_LEADER_EPOCH), (6, Code.UNKNOWN_LEADER_EPOCH)]
+)
+def test_reads_of_who_knows_another_leader(epoch: int, code: Code) -> None:
+    with pytest.raises(Refused) as refused:
+        follower_of(log_of(1)).check_epoch(epoch)
+    assert refused.value.code == code

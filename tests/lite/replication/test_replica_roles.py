@@ -1,0 +1,106 @@
+"""A replica goes from role to role; and logs find out where they part."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.codes import Code
+from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.replication.history import divergence, end_of_epoch, truncation_point
+from shoal.lite.replication.messages import Completed, ReplicationSettings
+from shoal.lite.replication.replica import Replica
+from support.replication_parts import LIVE, assignment, log_of
+from support.replication_world import Entry, MemoryLog
+
+
+def replica_of(log: MemoryLog, high_watermark: int = 0) -> Replica:
+    settings = ReplicationSettings(min_insync_replicas=2)
+    return Replica(1, log, settings=settings, live_epochs=LIVE, high_watermark=high_watermark)
+
+
+def test_the_high_watermark_goes_along() -> None:
+    replica = replica_of(log_of(1, 1, 1), high_watermark=2)
+    assert replica.role.high_watermark == 2
+    replica.assign(0, assignment(leader=1, partition_epoch=1))
+    assert replica.leader
+    assert replica.leader.high_watermark == 2
+    replica.leader.await_acks("x", 3, deadline_ms=9)
+    expected = [Completed("x", Code.NOT_LEADER_OR_FOLLOWER)]
+    assert replica.assign(0, assignment(leader=2, leader_epoch=6, partition_epoch=2)) == expected
+    assert replica.follower
+    assert (replica.follower.leader, replica.follower.high_watermark) == (2, 2)
+
+
+def test_metadata_goes_only_forwards() -> None:
+    replica = replica_of(log_of())
+    replica.assign(0, assignment(leader=1, leader_epoch=3, partition_epoch=7))
+    leader = replica.leader
+    replica.assign(0, assignment(leader=2, leader_epoch=2, partition_epoch=6))
+    replica.assign(0, assignment(leader=2, leader_epoch=3, partition_epoch=7))
+    assert replica.leader is leader
+    replica.assign(0, assignment(leader=1, leader_epoch=4, partition_epoch=8))
+    assert replica.leader is leader
+    assert leader
+    assert leader.leader_epoch == 4
+
+
+def test_settings_reach_every_role() -> None:
+    replica = replica_of(log_of())
+    replica.configure(0, ReplicationSettings(min_insync_replicas=3, replica_fetch_backoff_ms=7))
+    replica.assign(0, assignment(leader=2, partition_epoch=1))
+    assert replica.follower
+    fetch = replica.follower.next_fetch(0)
+    assert fetch
+    replica.follower.failed(0, fetch)
+    assert replica.follower.next_deadline_ms() == 7
+    replica.assign(0, assignment(leader=1, isr=(1, 2), leader_epoch=6, partition_epoch=2))
+    assert replica.leader
+    assert replica.leader.is_under_min_isr
+    replica.configure(0, ReplicationSettings(min_insync_replicas=2))
+    assert not replica.leader.is_under_min_isr
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(-1, None), (0, (0, 0)), (1, (1, 10)), (2, (2, 30)), (4, (2, 30)), (5, (5, 40)), (6, None)],
+)
+def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int] | None) -> None:
+    assert end_of_epoch(EpochHistory([(1, 0), (2, 10), (5, 30)]), epoch, 40) == expected
+
+
+# Leaders take turns; each writes some records on its own log, and some of them reach the other.
+terms = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8
+)
+
+
+@given(terms)
+def test_truncation_ends_where_the_logs_are_equal(history: list[tuple[bool, int, int]]) -> None:
+    """Two replicas that led in turns agree after a few answers, and keep all they share."""
+    one, other = MemoryLog(), MemoryLog()
+    for epoch, (one_leads, shared, alone) in enumerate(history):
+        leader, follower = (one, other) if one_leads else (other, one)
+        leader.begin_epoch(epoch)
+        leader.append(Entry(epoch, f"{epoch}.{n}") for n in range(shared))
+        if shared:
+            follow(leader, follower)
+        leader.append(Entry(epoch, f"{epoch}.{n}") for n in range(shared, shared + alone))
+    one.begin_epoch(len(history))
+    common = 0
+    while common < min(one.end_offset, other.end_offset) and one.at(common) == other.at(common):
+        common += 1
+    follow(one, other, fetches=False)
+    assert other.entries == one.entries[:common]
+    follow(one, other)
+    assert other.entries == one.entries
+
+
+def follow(leader: MemoryLog, follower: MemoryLog, *, fetches: bool = True) -> None:
+    """Truncate as the leader says, and then copy all that it has."""
+    answers = 0
+    while found := divergence(leader, follower.end_offset, follower.epochs.latest):
+        follower.truncate_to(truncation_point(follower, found))
+        answers += 1
+        assert answers <= 20
+    if fetches:
+        follower.append(leader.entries[follower.end_offset :])
