@@ -30,7 +30,7 @@ from shoal.lite.controller.records import (
 )
 from shoal.lite.controller.requests import (
     AllocateProducerIds,
-    BrokerDied,
+    BrokersDied,
     CreateTopic,
     Heartbeat,
     NewTopic,
@@ -98,7 +98,7 @@ class BrokerCore:
         before = self.state.brokers.get(self.spec.broker_id)
         if before is not None:
             # The folder is ours alone, so the process before us has ended.
-            await self.controller.submit(BrokerDied(before.broker_id, before.incarnation))
+            await self.controller.submit(BrokersDied({before.broker_id: before.incarnation}))
         request = RegisterBroker(
             self.spec.broker_id,
             self._incarnation,

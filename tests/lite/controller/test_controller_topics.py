@@ -52,7 +52,7 @@ RECORDS: list[Record] = [
     BrokerRecord(2, "x", "h", 1, 5, "rack", "boot", "folder", fenced=True, shutting_down=True),
     BrokerRemovedRecord(2),
     PartitionRecord(
-        TOPIC_ID, 1, (1, 2, 3), (), -1, 3, 4, (2,), (3,), (1,), (1, 3), recovering=True
+        TOPIC_ID, 1, (1, 2, 3), (), -1, 3, 4, (2,), (3,), (1,), (3,), (1, 3), recovering=True
     ),
     SnapshotEndRecord(77),
 ]

@@ -57,6 +57,7 @@ def register(changes: Changes, request: RegisterBroker) -> BrokerRecord:
         )
     )
     _settle_without(changes, {request.broker_id})
+    _forget_failures(changes, request.broker_id)
     return state.brokers[request.broker_id]
 
 
@@ -83,6 +84,13 @@ def _drop(changes: Changes, broker_id: int) -> None:
             )
 
 
+def _forget_failures(changes: Changes, broker_id: int) -> None:
+    for partition in changes.partitions_of(broker_id):
+        if broker_id in partition.failed:
+            failed = tuple(broker for broker in partition.failed if broker != broker_id)
+            settle(changes, replace(partition, failed=failed))
+
+
 def fence(changes: Changes, broker_ids: Collection[int]) -> None:
     """Count on these no longer. All at once: who is in sync with whom among them stays so."""
     fenced = [b for b in broker_ids if not changes.state.brokers[b].fenced]
@@ -99,12 +107,13 @@ def unfence(changes: Changes, broker_id: int) -> None:
             settle(changes, partition)
 
 
-def shut_down(changes: Changes, broker_id: int) -> None:
-    """Let a broker go that wants to end, or has ended: this process is not counted on again."""
-    broker = changes.state.brokers[broker_id]
-    if not broker.shutting_down:
-        changes.emit(replace(broker, fenced=True, shutting_down=True))
-        _settle_without(changes, {broker_id})
+def shut_down(changes: Changes, broker_ids: Collection[int]) -> None:
+    """Let brokers go that want to end, or have ended: these processes are not counted on again."""
+    for broker_id in broker_ids:
+        broker = changes.state.brokers[broker_id]
+        if not broker.shutting_down:
+            changes.emit(replace(broker, fenced=True, shutting_down=True))
+    _settle_without(changes, broker_ids)
 
 
 def _settle_without(changes: Changes, broker_ids: Collection[int]) -> None:

@@ -86,7 +86,7 @@ class Controller:
         self._handlers: dict[type, Callable[[Changes, Any], Any]] = {
             requests.RegisterBroker: self._register,
             requests.Heartbeat: self._heartbeat,
-            requests.BrokerDied: self._broker_died,
+            requests.BrokersDied: self._brokers_died,
             requests.UnregisterBroker: self._unregister,
             requests.AllocateProducerIds: self._allocate_producer_ids,
             requests.CreateTopic: self._create_topic,
@@ -94,6 +94,7 @@ class Controller:
             requests.CreatePartitions: self._create_partitions,
             requests.AlterConfigs: self._alter_configs,
             requests.AlterPartitions: self._alter_partitions,
+            requests.ReportFailures: self._report_failures,
             requests.ReportLogEnds: self._report_log_ends,
             requests.ElectLeaders: leaders.elect_leaders,
             requests.MoveLeader: leaders.move_leader,
@@ -180,7 +181,7 @@ class Controller:
         # It is caught up when it has seen its own registration.
         is_caught_up = beat.applied_count > broker.epoch
         if beat.want_shutdown or broker.shutting_down:
-            brokers.shut_down(changes, beat.broker_id)
+            brokers.shut_down(changes, [beat.broker_id])
             self._sessions.end([beat.broker_id])
         else:
             self._sessions.renew(beat.broker_id, self._now_ms)
@@ -191,13 +192,16 @@ class Controller:
         broker = self.state.brokers[beat.broker_id]
         return requests.HeartbeatAnswer(is_caught_up, broker.fenced, broker.shutting_down)
 
-    def _broker_died(self, changes: Changes, death: requests.BrokerDied) -> None:
-        broker = self.state.brokers.get(death.broker_id)
-        if broker is None or broker.incarnation != death.incarnation:
-            self._stillborn.append(death.incarnation)
-            return
-        self._sessions.end([death.broker_id])
-        brokers.shut_down(changes, death.broker_id)
+    def _brokers_died(self, changes: Changes, deaths: requests.BrokersDied) -> None:
+        known = {broker.broker_id: broker.incarnation for broker in self.state.brokers.values()}
+        dead = []
+        for broker_id, incarnation in deaths.incarnations.items():
+            if known.get(broker_id) == incarnation:
+                dead.append(broker_id)
+            else:
+                self._stillborn.append(incarnation)
+        self._sessions.end(dead)
+        brokers.shut_down(changes, dead)
 
     def _unregister(self, changes: Changes, request: requests.UnregisterBroker) -> None:
         if self._sessions.is_alive(request.broker_id, self._now_ms):
@@ -273,6 +277,10 @@ class Controller:
         if changes.records:
             self._balance_soon()
         return answers
+
+    def _report_failures(self, changes: Changes, report: requests.ReportFailures) -> None:
+        self._present(report.broker_id, report.broker_epoch)
+        in_sync.fail(changes, report)
 
     def _report_log_ends(self, changes: Changes, report: requests.ReportLogEnds) -> None:
         self._present(report.broker_id, report.broker_epoch)

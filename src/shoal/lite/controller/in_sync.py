@@ -18,6 +18,7 @@ from shoal.lite.controller.requests import (
     AlterPartitions,
     InSyncAnswer,
     InSyncChange,
+    ReportFailures,
     ShrinkInSync,
 )
 from shoal.lite.controller.state import ClusterState
@@ -38,6 +39,15 @@ def alter_partitions(changes: Changes, request: AlterPartitions) -> list[InSyncA
         leads = after.leader == request.broker_id
         answers.append(InSyncAnswer(*key, Code.NONE if leads else Code.NEW_LEADER_ELECTED, after))
     return answers
+
+
+def fail(changes: Changes, report: ReportFailures) -> None:
+    """Rely no longer on logs that cannot be written or read."""
+    for key in report.partitions:
+        name = changes.state.topic_names.get(key[0])
+        partition = None if name is None else changes.state.topics[name].partitions.get(key[1])
+        if partition is not None and report.broker_id in partition.replicas:
+            settle(changes, replace(partition, failed=(*partition.failed, report.broker_id)))
 
 
 def shrink(changes: Changes, request: ShrinkInSync) -> None:
@@ -95,8 +105,9 @@ def _check_epochs(partition: PartitionRecord, change: InSyncChange) -> None:
 
 
 def _check_member(state: ClusterState, partition: PartitionRecord, member: int, epoch: int) -> None:
-    if not state.is_active(member):
-        raise Refused(Code.INELIGIBLE_REPLICA, f"broker {member} is fenced or shutting down")
+    if not state.can_serve(partition, member):
+        message = f"broker {member} is fenced or shutting down, or its log has failed"
+        raise Refused(Code.INELIGIBLE_REPLICA, message)
     is_unheard = epoch == UNKNOWN_EPOCH and member in partition.in_sync
     if not is_unheard and epoch != state.brokers[member].epoch:
         raise Refused(Code.INELIGIBLE_REPLICA, f"broker {member} was registered again")

@@ -86,7 +86,7 @@ def _elect_preferred(changes: Changes, partition: PartitionRecord) -> None:
 def _elect_uncleanly(changes: Changes, partition: PartitionRecord) -> None:
     if partition.leader != NO_LEADER:
         raise Refused(Code.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads already")
-    if not any(changes.state.is_active(broker) for broker in partition.replicas):
+    if not any(changes.state.can_serve(partition, broker) for broker in partition.replicas):
         raise Refused(Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is up")
     settle(changes, replace(partition, recovering=True))
 
@@ -94,5 +94,5 @@ def _elect_uncleanly(changes: Changes, partition: PartitionRecord) -> None:
 def _check_candidate(
     state: ClusterState, partition: PartitionRecord, broker_id: int, code: Code
 ) -> None:
-    if broker_id not in partition.in_sync or not state.is_active(broker_id):
+    if broker_id not in partition.in_sync or not state.can_serve(partition, broker_id):
         raise Refused(code, f"broker {broker_id} is not in sync")

@@ -3,14 +3,15 @@
 `settle` is the one way by which a partition changes. It takes a partition as someone wants it,
 and makes it agree with these rules:
 
-- The leader is an active broker of the in-sync set; a leader that may stay stays. Others are
-  chosen by the fewest partitions led, then by the smallest id.
-- Who is not active leaves the in-sync set, as long as one is left. If none is, nothing can be
+- The leader is a member of the in-sync set that can serve: its broker is active, and its log has
+  not failed. A leader that may stay stays. Others are chosen by the fewest partitions led, then
+  by the smallest id.
+- Who cannot serve leaves the in-sync set, as long as one is left. If none is, nothing can be
   committed, so all who were in it stay: each of them has everything, and may lead again.
 - Below min.insync.replicas nothing is committed (leaders see to it). Whoever leaves the in-sync
-  set then becomes eligible, and may lead when nobody in sync is active; once enough are in sync
-  nobody is eligible any more (KIP-966).
-- If neither is active the partition has no leader. Only where the topic's settings allow it, or
+  set then becomes eligible, and may lead when nobody in sync can; once enough are in sync nobody
+  is eligible any more (KIP-966).
+- If nobody can the partition has no leader. Only where the topic's settings allow it, or
   someone asked for it, is another replica elected, uncleanly: the one with the longest log.
 - A change of the leader has a higher leader epoch; so has the end of a reassignment, which
   leaves some replicas without a task. Every change has a higher partition epoch.
@@ -35,6 +36,7 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     after = _led(state, _reassigned(state, wanted))
     after = _with_eligible(state, wanted, after)
     after = _with_recovery(state, after)
+    after = replace(after, failed=ordered(after.failed, after.replicas))
     if after == before:
         return before
     is_new_epoch = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
@@ -84,19 +86,19 @@ def _reassigned(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord
         adding=(),
         removing=(),
     )
-    ready = {broker for broker in done.in_sync if state.is_active(broker)}
+    ready = {broker for broker in done.in_sync if state.can_serve(done, broker)}
     if ready >= set(wanted.adding) and len(ready) >= state.min_insync(done):
         return done
     return wanted
 
 
 def _led(state: ClusterState, partition: PartitionRecord) -> PartitionRecord:
-    in_sync = tuple(broker for broker in partition.in_sync if state.is_active(broker))
+    in_sync = tuple(b for b in partition.in_sync if state.can_serve(partition, b))
     if in_sync:
         is_led = partition.leader in in_sync
         leader = partition.leader if is_led else choose(state, in_sync)
         return replace(partition, in_sync=in_sync, leader=leader)
-    eligible = [broker for broker in partition.eligible if state.is_active(broker)]
+    eligible = [b for b in partition.eligible if state.can_serve(partition, b)]
     if eligible:
         leader = choose(state, eligible)
         return replace(partition, in_sync=(leader,), leader=leader)

@@ -13,7 +13,7 @@ from shoal.lite.controller.changes import Changes
 from shoal.lite.controller.lookup import existing_partition
 from shoal.lite.controller.partitions import settle
 from shoal.lite.controller.placement import checked_replicas
-from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.requests import PartitionAnswer
 from shoal.lite.controller.state import ClusterState
 from shoal.model.topics import TopicPartition
@@ -60,6 +60,9 @@ def _called_off(state: ClusterState, partition: PartitionRecord) -> PartitionRec
     if not partition.adding and not partition.removing:
         message = "there is no reassignment of this partition"
         raise Refused(Code.NO_REASSIGNMENT_IN_PROGRESS, message)
+    if partition.leader == NO_LEADER:
+        message = "nobody leads the partition, so nobody knows which replicas are needed"
+        raise Refused(Code.LEADER_NOT_AVAILABLE, message)
     complete = {*partition.in_sync, *partition.eligible}
     back = replace(
         partition,

@@ -86,6 +86,8 @@ class PartitionRecord:
     # While replicas are reassigned: who of them is new, and who is to go.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    # Whose log cannot be written or read, until its broker starts anew.
+    failed: tuple[int, ...] = ()
     # Who was in sync or eligible and came back without its unflushed data.
     lost: tuple[int, ...] = ()
     # An unclean election is under way: replicas tell the controller how far their logs go.

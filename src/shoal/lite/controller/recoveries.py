@@ -75,7 +75,7 @@ def _lengths(
     return {
         broker_id: (end.last_epoch, end.end_offset)
         for broker_id, (broker_epoch, end) in recovery.ends.items()
-        if state.is_active(broker_id)
+        if state.can_serve(partition, broker_id)
         and broker_id in partition.replicas
         and state.brokers[broker_id].epoch == broker_epoch
         and end.leader_epoch == partition.leader_epoch

@@ -79,11 +79,14 @@ class Heartbeat(Request[HeartbeatAnswer]):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerDied(Request[None]):
-    """A process has ended, as its parent saw it; there is no need to wait for its session."""
+class BrokersDied(Request[None]):
+    """Processes have ended, as their parent saw it; there is no need to wait for sessions.
 
-    broker_id: int
-    incarnation: str
+    Incarnations by broker. Deaths that are seen together should be told together: whoever was
+    in sync with the others when nobody was left to commit anything has everything.
+    """
+
+    incarnations: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,18 @@ class AlterPartitions(Request[list[InSyncAnswer]]):
     broker_id: int
     broker_epoch: int
     changes: Sequence[InSyncChange]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFailures(Request[None]):
+    """A broker cannot write or read its logs of these partitions; by topic id and number.
+
+    It may be asked again for them when it has been started anew.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    partitions: Sequence[tuple[UUID, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,10 @@ class ClusterState:
         """A partition that exists; `KeyError` if it does not."""
         return self.topics[self.topic_names[topic_id]].partitions[index]
 
+    def can_serve(self, partition: PartitionRecord, broker_id: int) -> bool:
+        """Whether a replica may lead and be in sync, if it has everything."""
+        return self.is_active(broker_id) and broker_id not in partition.failed
+
     # Settings
 
     def topic_configs(self, name: str) -> dict[str, str]:

@@ -10,11 +10,13 @@ def why_offline(partition: PartitionRecord) -> str | None:
     if partition.recovering:
         return "no replica that has everything is up; the one with the longest log will lead"
     awaited = sorted({*partition.in_sync, *partition.eligible})
+    if awaited and set(awaited) <= set(partition.failed):
+        return f"the log of broker {_all(awaited)} has failed; mend its disk and start it anew"
     if awaited:
         return f"no replica that has everything is up; start broker {_either(awaited)}"
     return (
-        f"broker {_all(sorted(partition.lost))} came back without what was not flushed to the "
-        "disk, and nobody else has everything; an unclean election would accept the loss"
+        f"broker {_all(sorted(partition.lost))} came back after a power loss or with an empty "
+        "disk, and nobody is left that has everything; an unclean election would accept the loss"
     )
 
 
