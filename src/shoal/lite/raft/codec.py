@@ -126,10 +126,9 @@ def decode_voters(data: bytes) -> Voters:
         raise Malformed(f"a set of voters of version {version}")
     voters = [_decode_voter(cursor) for _ in range(cursor.count("voters", least_size=20))]
     cursor.tags("voters")
-    cursor.finish("voters")
     decoded = Voters(voters)
-    if not voters or len(decoded) != len(voters):
-        raise Malformed("a set of voters that is empty, or names one twice")
+    if not voters or len(decoded) != len(voters) or cursor.position != len(data):
+        raise Malformed("a set of voters that is empty, names one twice, or does not end")
     return decoded
 
 

@@ -102,10 +102,12 @@ class Leader:
     def remove_voter(self, key: ReplicaKey) -> int:
         """Take a vote away; returns the offset behind the new set."""
         voters = self._changeable_voters()
+        if key == self._replica.key:
+            # If we died before anybody else had it, we alone would know that we do not vote: too
+            # far ahead to vote for others, and no candidate ourselves.
+            raise VoterChangeRefused(f"node {key.id} leads", remedy="let it resign first")
         if not voters.has(key):
             raise VoterChangeRefused(f"node {key.id} with directory {key.directory} does not vote")
-        if len(voters) == 1:
-            raise VoterChangeRefused("the last voter cannot be removed")
         return self._change_voters(voters.without(key.id))
 
     def _changeable_voters(self) -> Voters:
@@ -155,12 +157,6 @@ class Leader:
     def _may_commit(self, end_offset: int) -> bool:
         """Only with an entry of this epoch among it."""
         return end_offset > self.start_offset
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether it is committed that we do not vote any more."""
-        replica = self._replica
-        return not replica.is_voter and replica.log.voters_offset < replica.high_watermark
 
     # Answering
 
@@ -290,7 +286,7 @@ class Leader:
     def quorum_deadline_ms(self) -> int | None:
         """When the quorum is lost, unless somebody fetches; None for a voter of its own."""
         replica = self._replica
-        needed = replica.voters.majority - replica.is_voter
+        needed = replica.voters.majority - 1
         if needed == 0:
             return None
         times = sorted(

@@ -191,7 +191,6 @@ class RaftNode:
         """A message of another member has arrived."""
         self._replica.now_ms = now_ms
         self._handlers[type(message)](sender, message)
-        self._resign_if_removed()
 
     def persisted(self, now_ms: int, end_offset: int) -> None:
         """Everything below `end_offset` of the log is on the disk."""
@@ -203,7 +202,6 @@ class RaftNode:
         replica.durable_end = end_offset
         if self._leader is not None:
             self._leader.advance()
-            self._resign_if_removed()
         elif self._follower is not None:
             self._follower.fetch_if_due()
 
@@ -303,10 +301,6 @@ class RaftNode:
         for voter_id in replica.other_voters():
             replica.send(voter_id, message)
         self._become_unattached(replica.epoch)
-
-    def _resign_if_removed(self) -> None:
-        if self._leader is not None and self._leader.is_removed:
-            self._resign(self._leader)
 
     # Time without a leader
 

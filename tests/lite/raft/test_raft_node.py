@@ -1,0 +1,440 @@
+"""Single steps of a member that scenarios do not show."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from shoal.lite.raft.actions import (
+    Action,
+    AppendEntries,
+    BecameLeader,
+    Committed,
+    PersistVote,
+    ResignedLeader,
+    Send,
+)
+from shoal.lite.raft.codec import encode_snapshot
+from shoal.lite.raft.config import RaftConfig
+from shoal.lite.raft.driver import drive
+from shoal.lite.raft.errors import NotLeader, RaftBroken, VoterChangeRefused
+from shoal.lite.raft.memory import ForgetfulStorage
+from shoal.lite.raft.messages import (
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Message,
+    RaftCode,
+    VoteRequest,
+    VoteResponse,
+)
+from shoal.lite.raft.model import (
+    Entry,
+    EpochEnd,
+    QuorumState,
+    ReplicaKey,
+    SnapshotId,
+    StoredState,
+    Voter,
+    Voters,
+)
+from shoal.lite.raft.node import RaftNode, Role
+from shoal.model.errors import ConfigError
+
+KEYS = {i: ReplicaKey(i, UUID(int=i)) for i in range(1, 6)}
+
+
+def voters(count: int) -> Voters:
+    return Voters(Voter(key.id, key.directory) for key in list(KEYS.values())[:count])
+
+
+def node_of(count: int) -> RaftNode:
+    """Node 1 of so many voters, with an empty disk."""
+    return RaftNode(KEYS[1], StoredState(voters(count)), now_ms=0, random=Random(1))
+
+
+def settled(node: RaftNode, now_ms: int = 0) -> list[Action]:
+    """Everything that the node wants done, with its log on the disk at once."""
+    done: list[Action] = []
+    while actions := node.take_actions():
+        done += actions
+        node.persisted(now_ms, node.log.end_offset)
+    return done
+
+
+def sent(node: RaftNode, now_ms: int = 0) -> list[Message]:
+    return [action.message for action in settled(node, now_ms) if isinstance(action, Send)]
+
+
+def follower_of(leader_id: int) -> RaftNode:
+    node = node_of(3)
+    node.receive(0, leader_id, BeginQuorumEpoch(1, leader_id, KEYS[1].directory))
+    settled(node)
+    return node
+
+
+def answer(node: RaftNode, **changes: Any) -> FetchResponse:
+    """What the leader could say to the fetch that the node has sent."""
+    log = node.log
+    response = FetchResponse(node.epoch, node.leader_id, log.end_offset, log.last_epoch)
+    return replace(response, **changes)
+
+
+def leader_of_three() -> RaftNode:
+    node = node_of(3)
+    node.tick(5000)
+    node.receive(5000, 2, VoteResponse(0, None, granted=True, pre_vote=True))
+    node.receive(5000, 2, VoteResponse(1, None, granted=True, pre_vote=False))
+    node.receive(5000, 2, fetch(2, node, offset=0, last_epoch=0))
+    settled(node, 5000)
+    node.receive(5000, 2, fetch(2, node, offset=1, last_epoch=1))
+    settled(node, 5000)
+    assert node.is_leader
+    return node
+
+
+def fetch(
+    replica_id: int, node: RaftNode, *, offset: int, last_epoch: int, high_watermark: int = 0
+) -> FetchRequest:
+    directory = KEYS[replica_id].directory
+    return FetchRequest(node.epoch, replica_id, directory, offset, last_epoch, high_watermark)
+
+
+# Cost
+
+
+def test_a_single_voter_leads_at_once_with_one_write_for_its_vote() -> None:
+    node = node_of(1)
+    kinds = [type(action) for action in settled(node)]
+    assert kinds == [PersistVote, AppendEntries, Committed, BecameLeader]
+    assert node.next_deadline_ms() is None
+
+
+def test_an_idle_single_voter_does_nothing() -> None:
+    node = node_of(1)
+    settled(node)
+    for now_ms in range(0, 10**9, 10**7):
+        node.tick(now_ms)
+        node.persisted(now_ms, node.log.end_offset)
+        assert node.take_actions() == []
+
+
+def test_proposals_before_a_sync_share_it() -> None:
+    node = node_of(1)
+    settled(node)
+    ends = [node.propose(5, [b"a"]), node.propose(5, [b"b", b"c"])]
+    [append] = node.take_actions()
+    assert isinstance(append, AppendEntries)
+    assert [entry.records for entry in append.entries] == [(b"a",), (b"b", b"c")]
+    node.persisted(6, ends[-1])
+    [committed] = node.take_actions()
+    assert isinstance(committed, Committed)
+    assert committed.high_watermark == ends[-1] == 4
+
+
+def test_nothing_is_committed_before_it_is_on_the_leaders_disk() -> None:
+    node = node_of(1)
+    settled(node)
+    node.propose(5, [b"a"])
+    node.take_actions()
+    assert node.high_watermark == 1
+    node.persisted(6, 1)
+    assert node.take_actions() == []
+
+
+def test_a_follower_fetches_on_only_when_everything_is_on_its_disk() -> None:
+    node = follower_of(2)
+    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)),)))
+    [append] = node.take_actions()
+    assert isinstance(append, AppendEntries)
+    node.tick(1)
+    assert node.take_actions() == []
+    node.persisted(2, 1)
+    [send] = node.take_actions()
+    assert isinstance(send, Send)
+    assert isinstance(send.message, FetchRequest)
+    assert send.message.offset == 1
+
+
+def test_deadlines_are_when_something_happens() -> None:
+    for node in (node_of(3), follower_of(2), leader_of_three()):
+        for _ in range(20):
+            deadline_ms = node.next_deadline_ms()
+            assert deadline_ms is not None
+            before = (node.role, node.epoch)
+            node.tick(deadline_ms - 1)
+            assert node.take_actions() == []
+            node.tick(deadline_ms)
+            assert settled(node, deadline_ms) or before != (node.role, node.epoch)
+
+
+# Late, doubled and strange messages
+
+
+def test_only_answers_to_the_present_position_count() -> None:
+    node = follower_of(2)
+    late = answer(node, diverging=EpochEnd(0, 0))
+    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)), Entry(1, (b"b",)))))
+    settled(node)
+    node.receive(0, 2, late)
+    node.receive(0, 3, answer(node, entries=(Entry(1, (b"of another",)),)))
+    node.receive(0, 2, answer(node, offset=1, entries=(Entry(1, (b"b",)),)))
+    assert settled(node) == []
+    assert node.log.end_offset == 2
+
+
+def test_a_lost_fetch_is_sent_again() -> None:
+    node = follower_of(2)
+    assert sent(node) == []
+    node.tick(1000)
+    assert [type(message) for message in sent(node)] == [FetchRequest]
+
+
+def test_the_log_is_never_cut_below_the_high_watermark() -> None:
+    node = follower_of(2)
+    node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)),), high_watermark=1))
+    settled(node)
+    with pytest.raises(RaftBroken, match="cut at 0, but is committed up to 1"):
+        node.receive(0, 2, answer(node, diverging=EpochEnd(0, 0)))
+
+
+def test_a_snapshot_never_takes_committed_entries_back() -> None:
+    node = follower_of(2)
+    entries = (Entry(1, (b"a", b"b", b"c")),)
+    node.receive(0, 2, answer(node, entries=entries, high_watermark=3))
+    node.receive(0, 2, answer(node, snapshot=SnapshotId(2, 1)))
+    settled(node)
+    data = encode_snapshot(voters(3), (), 1)
+    response = FetchSnapshotResponse(1, 2, SnapshotId(2, 1), 0, len(data), data)
+    with pytest.raises(RaftBroken, match="3 is committed"):
+        node.receive(0, 2, response)
+
+
+def test_a_leader_ignores_who_claims_its_epoch() -> None:
+    node = leader_of_three()
+    node.receive(5001, 3, BeginQuorumEpoch(node.epoch, 3, KEYS[1].directory))
+    node.receive(5001, 3, EndQuorumEpoch(node.epoch, 3, (1,)))
+    node.receive(5001, 3, BeginQuorumEpoch(node.epoch, 3, KEYS[2].directory))
+    assert node.role is Role.LEADER
+    assert [message.leader_id for message in sent(node, 5001)] == [1, 1, 1]  # type: ignore[union-attr]
+
+
+def test_a_fetch_from_within_an_entry_is_refused() -> None:
+    node = leader_of_three()
+    node.propose(5001, [b"a", b"b"])
+    settled(node, 5001)
+    node.receive(5001, 3, fetch(3, node, offset=2, last_epoch=1))
+    [response] = [m for m in sent(node, 5001) if isinstance(m, FetchResponse)]
+    assert response.error is RaftCode.OFFSET_OUT_OF_RANGE
+    follower = follower_of(2)
+    follower.receive(0, 2, answer(follower, error=RaftCode.OFFSET_OUT_OF_RANGE))
+    assert follower.next_deadline_ms() == 50
+
+
+def test_votes_of_strangers_and_of_other_elections_do_not_count() -> None:
+    node = node_of(3)
+    node.tick(5000)
+    roles = []
+    for sender, pre_vote in ((4, True), (2, False), (2, True), (2, True), (4, False)):
+        node.receive(5000, sender, VoteResponse(node.epoch, None, granted=True, pre_vote=pre_vote))
+        roles.append(node.role)
+    assert roles == [Role.PROSPECTIVE] * 2 + [Role.CANDIDATE] * 3
+    node.receive(5000, 2, VoteResponse(0, None, granted=True, pre_vote=False))
+    assert node.role is Role.CANDIDATE
+
+
+def test_a_vote_is_given_once_and_repeated_to_the_same() -> None:
+    node = node_of(3)
+
+    def ask(candidate_id: int, last_offset: int = 0) -> bool:
+        directory = KEYS[candidate_id].directory
+        me = KEYS[1].directory
+        node.receive(
+            0,
+            candidate_id,
+            VoteRequest(4, candidate_id, directory, me, 0, last_offset, pre_vote=False),
+        )
+        [response] = sent(node)
+        assert isinstance(response, VoteResponse)
+        return response.granted
+
+    assert ask(2)
+    assert not ask(3)
+    assert not ask(3, last_offset=10)
+    assert ask(2)
+    assert node.quorum_state == QuorumState(4, KEYS[2], None)
+
+
+# Snapshots
+
+
+def downloading() -> tuple[RaftNode, bytes]:
+    node = follower_of(2)
+    node.receive(0, 2, answer(node, snapshot=SnapshotId(9, 1)))
+    [request] = sent(node)
+    assert isinstance(request, FetchSnapshotRequest)
+    return node, encode_snapshot(voters(3), (b"state",), 1)
+
+
+def chunk(whole: bytes, position: int = 0, **changes: Any) -> FetchSnapshotResponse:
+    """What is left of a snapshot from a position on, or something else."""
+    response = FetchSnapshotResponse(
+        1, 2, SnapshotId(9, 1), position, size=len(whole), data=whole[position:]
+    )
+    return replace(response, **changes)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"data": b""},
+        {"size": 3},
+        {"size": 1 << 40},
+        {"error": RaftCode.SNAPSHOT_NOT_FOUND, "data": b""},
+    ],
+)
+def test_a_download_that_makes_no_sense_is_given_up(fields: dict[str, Any]) -> None:
+    node, data = downloading()
+    node.receive(0, 2, chunk(data, **fields))
+    assert settled(node) == []
+    node.tick(50)
+    assert [type(message) for message in sent(node, 50)] == [FetchRequest]
+
+
+def test_a_damaged_snapshot_is_fetched_again() -> None:
+    node, data = downloading()
+    node.receive(0, 2, chunk(data[:-1] + b"?"))
+    assert settled(node) == []
+    node.tick(50)
+    assert [type(message) for message in sent(node, 50)] == [FetchRequest]
+    assert node.log.end_offset == 0
+
+
+def test_parts_of_a_snapshot_arrive_once_and_in_order() -> None:
+    node, data = downloading()
+    node.receive(0, 2, chunk(data, position=5))
+    node.receive(0, 2, chunk(data, data=data[:10]))
+    node.receive(0, 2, chunk(data, data=data[:10]))
+    assert [type(message) for message in sent(node)] == [FetchSnapshotRequest]
+    node.receive(0, 2, chunk(data, position=10))
+    settled(node)
+    assert (node.log.start_offset, node.high_watermark) == (9, 9)
+    node.receive(0, 2, chunk(data, position=10))
+    assert settled(node) == []
+
+
+def test_a_snapshot_holds_only_what_is_committed() -> None:
+    node = node_of(1)
+    settled(node)
+    node.propose(1, [b"a"])
+    with pytest.raises(RaftBroken, match="a snapshot at 2"):
+        node.save_snapshot(2, [b"a"])
+    settled(node)
+    node.save_snapshot(2, [b"a"])
+    with pytest.raises(RaftBroken, match="a snapshot at 2"):
+        node.save_snapshot(2, [b"a"])
+
+
+# Leadership
+
+
+def test_only_an_established_leader_takes_proposals() -> None:
+    with pytest.raises(NotLeader, match="nobody is known"):
+        node_of(3).propose(0, [b"a"])
+    with pytest.raises(NotLeader, match="node 2 does") as caught:
+        follower_of(2).propose(0, [b"a"])
+    assert caught.value.leader_id == 2
+    node = node_of(1)
+    node.take_actions()
+    with pytest.raises(NotLeader):
+        node.propose(0, [b"a"])
+
+
+def test_resigning_is_told_to_the_state_machine_and_to_those_who_wait() -> None:
+    node = leader_of_three()
+    node.receive(5000, 2, fetch(2, node, offset=1, last_epoch=1, high_watermark=1))
+    assert settled(node, 5000) == []
+    node.resign(5001)
+    done = settled(node, 5001)
+    assert ResignedLeader(1) in done
+    waiting = [a.message for a in done if isinstance(a, Send) and a.to == 2]
+    assert [type(message) for message in waiting] == [EndQuorumEpoch, FetchResponse]
+    node.resign(5002)
+    assert settled(node, 5002) == []
+
+
+def test_a_voter_must_catch_up_before_it_votes() -> None:
+    node = node_of(1)
+    settled(node)
+    newcomer = Voter(4, KEYS[4].directory)
+    with pytest.raises(VoterChangeRefused, match="has not caught up"):
+        node.add_voter(0, newcomer)
+    node.receive(0, 4, fetch(4, node, offset=0, last_epoch=0))
+    with pytest.raises(VoterChangeRefused, match="has not caught up"):
+        node.add_voter(0, newcomer)
+    node.receive(0, 4, fetch(4, node, offset=1, last_epoch=1))
+    with pytest.raises(VoterChangeRefused, match="has not caught up"):
+        node.add_voter(2001, newcomer)
+    with pytest.raises(VoterChangeRefused, match="votes already"):
+        node.add_voter(0, Voter(1, KEYS[1].directory))
+    with pytest.raises(VoterChangeRefused, match="does not vote"):
+        node.remove_voter(0, KEYS[4])
+    end_offset = node.add_voter(0, newcomer)
+    settled(node)
+    assert node.voters.ids == (1, 4)
+    assert node.high_watermark < end_offset
+    node.receive(0, 4, fetch(4, node, offset=end_offset, last_epoch=1))
+    assert node.high_watermark == end_offset
+
+
+def test_a_leader_remembers_a_bounded_number_of_observers() -> None:
+    node = node_of(1)
+    settled(node)
+    for replica_id in range(10, 1100):
+        request = FetchRequest(1, replica_id, UUID(int=replica_id), 0, 0, 0)
+        node.receive(replica_id, replica_id, request)
+    assert len(node.progress) == 1000
+    assert 10 not in node.progress
+    assert 1099 in node.progress
+
+
+def test_an_observer_without_a_disk_follows_from_the_beginning() -> None:
+    leader = node_of(1)
+    settled(leader)
+    leader.propose(0, [b"a", b"b"])
+    settled(leader)
+    observer = RaftNode(
+        KEYS[4], StoredState(voters(1)), now_ms=0, random=Random(1), config=RaftConfig()
+    )
+    storage = ForgetfulStorage()
+    applied: list[bytes] = []
+    queue: list[Message] = []
+
+    def perform(action: Action) -> None:
+        if isinstance(action, Send):
+            queue.append(action.message)
+        if isinstance(action, Committed):
+            applied.extend(record for entry in action.entries[1:] for record in entry.records)
+
+    observer.tick(0)
+    drive(observer, storage, perform, 0)
+    while queue:
+        leader.receive(0, 4, queue.pop(0))
+        for message in sent(leader):
+            observer.receive(0, 1, message)
+            drive(observer, storage, perform, 0)
+    assert applied == [b"a", b"b"]
+    assert storage.end_offset == 3
+    assert not observer.is_voter
+
+
+def test_time_outs_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must rise"):
+        RaftConfig(fetch_max_wait_ms=1000, request_timeout_ms=900)
+    with pytest.raises(ConfigError, match="positive"):
+        RaftConfig(election_timeout_ms=0)
