@@ -355,8 +355,10 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
 
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
-    with pytest.raises(UsageError, match="3 brokers"):
-        LiteCluster(brokers=3)
+    with pytest.raises(UsageError, match="0 brokers"):
+        LiteCluster(brokers=0)
+    with pytest.raises(UsageError, match="no profile"):
+        LiteCluster(profile="brave")
     with pytest.raises(UsageError, match="needs a folder"):
         LiteCluster(detached=True)
     with pytest.raises(ConfigError, match=r"num\.partition") as wrong:

@@ -32,7 +32,7 @@ class Broker:
     """A running broker. `start`, then `serve` until `stop`."""
 
     def __init__(self, spec: BrokerSpec) -> None:
-        self.core = BrokerCore(spec)
+        self.core = BrokerCore(spec, self.stop)
         self.port = 0
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
         self._connections: set[Connection] = set()
@@ -44,19 +44,22 @@ class Broker:
         spec = self.core.spec
         listener = self._listener = _bound(spec.host, spec.port)
         self.port = listener.getsockname()[1]
-        await self.core.start(self.port)
+        await self.core.register(self.port)
+        # Before it is counted on: leaders must be found where the metadata says they are.
         listener.listen(_BACKLOG)
         self._accept_from_now_on()
+        await self.core.enter()
 
     async def serve(self) -> None:
         """Until `stop` is called; then end cleanly."""
         await self._stopping.wait()
+        # Clients are served to the last, so that they hear where the new leaders are.
+        await self.core.stop()
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
         for connection in list(self._connections):
             connection.close()
-        self.core.stop()
 
     def stop(self) -> None:
         self._stopping.set()

@@ -25,6 +25,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
+from shoal.lite.controller.profiles import profile_properties
 from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, SupervisorSpec
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
@@ -59,18 +60,21 @@ class LiteCluster:
         name: str | None = None,
         properties: Mapping[str, str] | None = None,
         *,
+        profile: str | None = None,
         host: str = "127.0.0.1",
         detached: bool = False,
     ) -> None:
         """`properties` are settings of brokers by Apache Kafka's names.
 
+        `profile` says how many replicas must have a record before it is acknowledged: strict,
+        default or available, see `shoal.lite.controller.profiles`. A folder that has more
+        brokers than are asked for is started with all of them.
+
         `host` is where brokers listen and what clients are told. `detached` clusters are not
         bound to this process, and need a folder to be found by.
         """
-        if brokers != 1:
-            raise UsageError(
-                f"{brokers} brokers: this release runs clusters of one; more come with a later one"
-            )
+        if brokers < 1:
+            raise UsageError(f"{brokers} brokers: a cluster has at least one")
         if detached and directory is None:
             raise UsageError("a detached cluster needs a folder, to be found by")
         check_properties(properties or {})
@@ -78,6 +82,8 @@ class LiteCluster:
         self._brokers = brokers
         self._directory = None if directory is None else Path(directory).absolute()
         self._properties = dict(properties or {})
+        if profile is not None or brokers > 1:
+            self._properties = profile_properties(profile or "default", brokers) | self._properties
         self._host = host
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
@@ -223,15 +229,31 @@ class LiteCluster:
         """Stop it if it runs, and start it again, on the same port; returns when it serves."""
         self._command("restart", node_id)
 
+    def add(self) -> NodeStatus:
+        """Start one more broker; returns it when it serves."""
+        return NodeStatus(**self._command("add")["nodes"][-1])
+
+    # What can be done to partitions
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Let another replica lead, which must be in sync."""
+        self._command("move-leader", node_id, topic=topic, partition=partition)
+
+    def shrink_in_sync(self, topic: str, partition: int, node_id: int) -> None:
+        """Take a follower out of the in-sync set; the leader takes it in again when it may."""
+        self._command("shrink-in-sync", node_id, topic=topic, partition=partition)
+
     def _running(self) -> ClusterFolder:
         if self._folder is None:
             raise UsageError("the cluster is not running", remedy="start it first")
         return self._folder
 
-    def _command(self, command: str, node_id: int | None = None) -> dict[str, Any]:
+    def _command(
+        self, command: str, node_id: int | None = None, **values: str | int
+    ) -> dict[str, Any]:
         folder = self._running()
         address = folder.control()
-        request = {"token": address.token, "command": command, "node": node_id}
+        request = {"token": address.token, "command": command, "node": node_id, **values}
         try:
             line = _exchange(address.port, json.dumps(request).encode() + b"\n")
         except OSError as error:

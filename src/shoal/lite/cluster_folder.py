@@ -5,7 +5,7 @@
     lock              held by the supervisor and all brokers while any of them lives
     supervisor.json   where the running supervisor listens, and the word that it wants to hear
     supervisor.log, broker-1.log
-    metadata/         the metadata log
+    metadata/         the disk of the controller: the metadata log
     broker-1/         the data of broker 1
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from shoal.lite.log.files import replace_file
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 
-FORMAT = 1
+FORMAT = 2
 _LOCK_PAUSE_S = 0.02
 
 

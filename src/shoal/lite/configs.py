@@ -201,12 +201,16 @@ BROKER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting("auto.create.topics.enable", Kind.BOOLEAN, "true"),
+        Setting("broker.heartbeat.interval.ms", Kind.INT, "2000", least=1),
+        Setting("broker.session.timeout.ms", Kind.INT, "9000", least=1),
         Setting("default.replication.factor", Kind.INT, "1", least=1),
         Setting("delete.topic.enable", Kind.BOOLEAN, "true"),
         Setting("fetch.max.bytes", Kind.INT, "57671680", least=1024),
         Setting("max.connections", Kind.INT, "2147483647", least=0),
         Setting("num.partitions", Kind.INT, "1", least=1),
         Setting("producer.id.expiration.ms", Kind.INT, "86400000", least=1),
+        Setting("replica.fetch.wait.max.ms", Kind.INT, "500", least=1),
+        Setting("replica.lag.time.max.ms", Kind.LONG, "30000", least=1),
         Setting("socket.request.max.bytes", Kind.INT, "104857600", least=1),
     )
 } | {
@@ -299,7 +303,6 @@ class TopicRules:
     uses_append_time: bool
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
-    min_insync_replicas: int
     log: LogSettings
 
 
@@ -314,7 +317,6 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
         uses_append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
-        min_insync_replicas=int(value("min.insync.replicas")),
         log=LogSettings(
             segment_bytes=int(value("segment.bytes")),
             index_interval_bytes=int(value("index.interval.bytes")),

@@ -1,76 +1,72 @@
 """What a broker knows and does, without its sockets.
 
 Rules of this file:
-- The metadata decides: partitions are opened, configured and removed because a record says
-  so, at start as well as later, never because a client asked.
-- A partition that cannot be opened is offline, and says why; the others are served.
-- A folder that belongs to no topic of the metadata is what a crash left of a deletion; it is
-  removed at start.
+- A broker follows the metadata log. Until that names this very process, it is history: it is
+  applied, and nothing is done because of it.
+- A broker that starts registers itself, is told what it leads once it has caught up with the
+  metadata, and says again and again that it lives. One that ends gives its leaderships away
+  first.
+- Whatever changes the cluster is asked of the controller, and seen here when it is answered.
 """
 
-import base64
+import asyncio
 import logging
-import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import Layers, topic_rules
-from shoal.lite.controller.controller import ControllerSettings
-from shoal.lite.controller.embedded import EmbeddedController
+from shoal.lite.configs import Layers
+from shoal.lite.controller.link import ControllerLink
 from shoal.lite.controller.lookup import existing_topic
-from shoal.lite.controller.records import (
-    ConfigRecord,
-    PartitionRecord,
-    Record,
-    TopicRemovedRecord,
-)
+from shoal.lite.controller.records import ConfigRecord, PartitionRecord, Record
 from shoal.lite.controller.requests import (
     AllocateProducerIds,
-    BrokersDied,
     CreateTopic,
     Heartbeat,
+    HeartbeatAnswer,
     NewTopic,
     RegisterBroker,
 )
-from shoal.lite.controller.state import ALL_BROKERS, TOPIC, ClusterState, Topic
-from shoal.lite.controller.status import why_offline
-from shoal.lite.log.files import DamagedFile, replace_file
-from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
-from shoal.lite.log.scan import DamagedLog
+from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
 from shoal.lite.partition import Partition
+from shoal.lite.raft.model import ReplicaKey
+from shoal.lite.replicas import Replicas
 from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.lite.spec import BrokerSpec
+from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
 
-PARTITION_METADATA = "partition.metadata"
-_DELETED_SUFFIX = "-delete"
+# How soon to ask again: while nobody answers, and while the broker is fenced.
+_RETRY_S = 0.02
+_SHUTDOWN_PATIENCE_S = 5.0
+# The controller counts on another process, or on none: this one has no place any more.
+_DISMISSALS = {Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED}
 _logger = logging.getLogger(__name__)
 
 
 class BrokerCore:
     """One broker's part of the cluster."""
 
-    def __init__(self, spec: BrokerSpec) -> None:
-        """Open the metadata. `start` opens the partitions."""
+    def __init__(self, spec: BrokerSpec, on_dismissed: Callable[[], None]) -> None:
+        """`on_dismissed` is called if the cluster wants this process no more."""
         self.spec = spec
         spec.path.mkdir(parents=True, exist_ok=True)
-        settings = ControllerSettings(properties=spec.properties)
-        self.controller = EmbeddedController(spec.metadata_path, spec.cluster_id, settings)
-        self._incarnation = uuid.uuid4().hex
+        self._on_dismissed = on_dismissed
         self._marker = ShutdownMarker(spec.path)
-        self._ended = Ended.CLEANLY
-        self._partitions: dict[TopicPartition, Partition] = {}
-        self._offline: dict[TopicPartition, str] = {}
+        self._ended = self._marker.begin(spec.incarnation)
+        _logger.info("the last process of this broker ended: %s", self._ended.value)
+        self.state = ClusterState()
+        key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
+        self.controller = ControllerLink(spec.controller, key, self._on_records)
+        self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
+        self._is_following = False
+        self._is_all_new = True
+        self._changed: set[tuple[UUID, int]] = set()
+        self._heart: asyncio.Task[None] | None = None
+        self._is_dismissed = False
         self._producer_ids: Iterable[int] = iter(())
-        self._epoch = -1
-
-    @property
-    def state(self) -> ClusterState:
-        return self.controller.state
 
     @property
     def layers(self) -> Layers:
@@ -81,50 +77,87 @@ class BrokerCore:
             static=self.spec.properties,
         )
 
-    async def start(self, port: int) -> None:
-        """Open all partitions and enter the cluster; `port` is where clients are served."""
-        self._ended = self._marker.begin(self._incarnation)
-        _logger.info("the last process of this broker ended: %s", self._ended.value)
-        self._remove_strays()
-        await self._register(port)
-        for topic in self.state.topics.values():
-            for record in topic.partitions.values():
-                self._on_partition(record)
-        # What is made from now on is new: there is nothing to recover.
-        self._ended = Ended.CLEANLY
-        self.controller.listen(self._on_record)
+    # Starting and ending
 
-    async def _register(self, port: int) -> None:
-        before = self.state.brokers.get(self.spec.broker_id)
-        if before is not None:
-            # The folder is ours alone, so the process before us has ended.
-            await self.controller.submit(BrokersDied({before.broker_id: before.incarnation}))
+    async def register(self, port: int) -> None:
+        """Become a broker of the cluster, fenced, with all replicas open. `port` is for clients."""
+        self.controller.start()
         request = RegisterBroker(
             self.spec.broker_id,
-            self._incarnation,
+            self.spec.incarnation,
             self.spec.host,
             port,
             boot_id=current_boot_id(),
             directory_id=self._marker.directory_id,
             clean_incarnation=self._marker.clean_incarnation,
         )
-        self._epoch = (await self.controller.submit(request)).broker_epoch
-        # The state is the controller's own, so this broker is caught up with it.
-        beat = Heartbeat(self.spec.broker_id, self._epoch, self.state.applied_count)
-        await self.controller.submit(beat)
-
-    def stop(self) -> None:
-        """Bring everything to the disk and let go of it."""
-        clean = True
-        for partition in self._partitions.values():
+        while True:
             try:
-                partition.log.flush()
-                partition.log.close()
-            except (LogOffline, OSError):
-                clean = False
-                _logger.exception("%s was not closed cleanly", partition.log.folder.name)
-        self.controller.close()
-        if clean:
+                registered = await self.controller.submit(request)
+                break
+            except Refused as refused:
+                if refused.code != Code.NOT_CONTROLLER:
+                    raise SystemFailure(f"the cluster refuses this broker: {refused}") from refused
+            await asyncio.sleep(_RETRY_S)
+        self.replicas.broker_epoch = registered.broker_epoch
+        self._is_following = True
+        self.replicas.open(self.state, self.layers, self._ended)
+        self._is_all_new = False
+        self._changed.clear()
+
+    async def enter(self) -> None:
+        """Be counted on from now on; returns when this broker leads what it is to lead."""
+        while True:
+            answer = await self._beat()
+            if answer is not None and not answer.is_fenced:
+                break
+            if self._is_dismissed:
+                raise SystemFailure("the cluster wants this broker no more")
+            await asyncio.sleep(_RETRY_S)
+        self._heart = asyncio.create_task(self._live())
+
+    async def _live(self) -> None:
+        while True:
+            await asyncio.sleep(self.layers.integer("broker.heartbeat.interval.ms") / 1000)
+            answer = await self._beat()
+            while answer is None or answer.is_fenced:
+                await asyncio.sleep(_RETRY_S)
+                answer = await self._beat()
+
+    async def _beat(self, *, want_shutdown: bool = False) -> HeartbeatAnswer | None:
+        beat = Heartbeat(
+            self.spec.broker_id,
+            self.replicas.broker_epoch,
+            self.state.applied_count,
+            want_shutdown=want_shutdown,
+        )
+        try:
+            answer = await self.controller.submit(beat)
+        except Refused as refused:
+            _logger.warning("no answer to a heartbeat: %s", refused)
+            if refused.code in _DISMISSALS:
+                self._dismiss()
+            return None
+        if answer.should_shut_down and not want_shutdown:
+            self._dismiss()
+        return answer
+
+    def _dismiss(self) -> None:
+        _logger.warning("the controller counts on this process no more")
+        self._is_dismissed = True
+        self._on_dismissed()
+
+    async def stop(self) -> None:
+        """Give all leaderships away, bring everything to the disk and let go of it."""
+        if self._heart is not None:
+            self._heart.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._heart
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_PATIENCE_S):
+                await self._beat(want_shutdown=True)
+        await self.controller.close()
+        if await self.replicas.close():
             self._marker.end_cleanly()
 
     # Looking things up
@@ -133,18 +166,8 @@ class BrokerCore:
         return existing_topic(self.state, name)
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition; `Refused` if there is none here, or if it is offline."""
-        key = TopicPartition(topic, index)
-        partition = self._partitions.get(key)
-        if partition is None:
-            if key in self._offline:
-                raise LogOffline(self._offline[key])
-            message = "This server does not host this topic-partition."
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
-        if partition.record.leader != self.spec.broker_id:
-            reason = why_offline(partition.record) or "another broker leads"
-            raise Refused(Code.NOT_LEADER_OR_FOLLOWER, f"{key}: {reason}")
-        return partition
+        """The replica; `Refused` if there is none here, or if it is offline."""
+        return self.replicas.partition(TopicPartition(topic, index))
 
     def topic_name(self, topic_id: UUID | None) -> str:
         """The name behind a topic's id; `Refused` if there is no such topic."""
@@ -163,91 +186,35 @@ class BrokerCore:
         """An id that no producer of this cluster has had."""
         for producer_id in self._producer_ids:
             return producer_id
-        request = AllocateProducerIds(self.spec.broker_id, self._epoch)
+        request = AllocateProducerIds(self.spec.broker_id, self.replicas.broker_epoch)
         block = await self.controller.submit(request)
         self._producer_ids = iter(range(block.first, block.first + block.count))
         return await self.new_producer_id()
 
     # Following the metadata
 
-    def _on_record(self, record: Record) -> None:
-        if isinstance(record, PartitionRecord):
-            self._on_partition(record)
-        elif isinstance(record, TopicRemovedRecord):
-            self._on_topic_removed(record.topic_id)
-        elif isinstance(record, ConfigRecord):
-            self._on_config(record)
+    def _on_records(self, records: list[Record], begins_anew: bool) -> None:
+        if begins_anew:
+            self.state = ClusterState()
+            self._is_all_new = True
+        for record in records:
+            self.state.apply(record)
+            if isinstance(record, PartitionRecord):
+                self._changed.add(record.key)
+            elif isinstance(record, ConfigRecord):
+                self._is_all_new = True
+        if self._is_following:
+            self._follow()
 
-    def _on_partition(self, record: PartitionRecord) -> None:
-        if self.spec.broker_id not in record.replicas:
-            return
-        name = self.state.topic_names[record.topic_id]
-        key = TopicPartition(name, record.partition)
-        partition = self._partitions.get(key)
-        if partition is not None:
-            partition.record = record
-            return
-        rules = topic_rules(self.layers, self.state.topic_configs(name))
-        folder = self.spec.path / str(key)
-        try:
-            log = PartitionLog(folder, rules.log, ended=self._ended)
-            _write_partition_metadata(folder, record.topic_id)
-        except (DamagedFile, DamagedLog, OSError) as error:
-            self._offline[key] = f"{key} is offline: {error}"
-            _logger.exception("%s cannot be opened", key)
-            return
-        self._partitions[key] = Partition(name, record, log, rules)
-
-    def _on_topic_removed(self, topic_id: UUID) -> None:
-        gone = [
-            key
-            for key, partition in self._partitions.items()
-            if partition.record.topic_id == topic_id
-        ]
-        for key in gone:
-            partition = self._partitions.pop(key)
-            partition.leave()
-            partition.log.close()
-            # Out of the way first, so that a topic of the same name finds no trace of it.
-            folder = partition.log.folder
-            doomed = folder.with_name(f"{folder.name}.{topic_id.hex}{_DELETED_SUFFIX}")
-            folder.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
-        for key in [key for key in self._offline if key.topic not in self.state.topics]:
-            del self._offline[key]
-
-    def _on_config(self, record: ConfigRecord) -> None:
-        for key, partition in self._partitions.items():
-            if record.owner_kind != TOPIC or record.owner == key.topic:
-                rules = topic_rules(self.layers, self.state.topic_configs(key.topic))
-                partition.configure(rules)
-
-    def _remove_strays(self) -> None:
-        for folder in self.spec.path.iterdir():
-            if folder.is_dir() and self._is_stray(folder):
-                _logger.info("removing %s, which belongs to no topic", folder.name)
-                shutil.rmtree(folder)
-
-    def _is_stray(self, folder: Path) -> bool:
-        if folder.name.endswith(_DELETED_SUFFIX):
-            return True
-        with suppress(OSError, ValueError):
-            text = (folder / PARTITION_METADATA).read_text()
-            encoded = text.rpartition("topic_id: ")[2].strip()
-            return UUID(bytes=base64.urlsafe_b64decode(encoded + "==")) not in (
-                self.state.topic_names
-            )
-        return False
-
-
-def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:
-    """Apache Kafka's file that ties a folder to a topic's id."""
-    path = folder / PARTITION_METADATA
-    if not path.exists():
-        content = f"version: 0\ntopic_id: {kafka_uuid(topic_id)}"
-        replace_file(path, content.encode(), durable=False)
-
-
-def kafka_uuid(value: UUID) -> str:
-    """A UUID as Apache Kafka writes it."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+    def _follow(self) -> None:
+        if self._is_all_new:
+            changed = list(self.state.partitions())
+        else:
+            changed = [
+                self.state.partition(*key)
+                for key in self._changed
+                if key[0] in self.state.topic_names
+            ]
+        self._is_all_new = False
+        self._changed.clear()
+        self.replicas.follow(self.state, self.layers, changed)

@@ -1,67 +1,172 @@
-"""A partition as its leader sees it: the log, and who waits for more of it.
+"""One replica on this broker: its log, the state machine that leads or follows, and who waits.
 
-With one replica, what is in the leader's log is in the logs of all in-sync replicas, so the
-high watermark is the end of the log.
+The thin shell around `Replica`: what the state machines want said and written is done here.
+
+Rules of this file:
+- The metadata decides who leads. Whoever waits for a leader that is none any more is told.
+- Consumers read below the high watermark, followers up to the end of the log. So the first are
+  woken when the high watermark moves, the others when anything is appended too.
+- Nothing polls: an event is followed by `settle`, and one timer waits for the next deadline.
+- A log that fails is told to the controller, so that another replica leads.
 """
 
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import TopicRules
 from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.controller.status import why_offline
 from shoal.lite.log.header import BatchHeader
-from shoal.lite.log.partition_log import Appended, PartitionLog
+from shoal.lite.log.partition_log import Appended, LogOffline, PartitionLog
+from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
+from shoal.lite.replication.messages import (
+    AdvanceStart,
+    AlterIsr,
+    AppendFetched,
+    Assignment,
+    Completed,
+    FetchAnswer,
+    FollowerAction,
+    IsrAnswer,
+    ReplicaFetch,
+    ReplicationSettings,
+    TruncateFully,
+    TruncateTo,
+)
+from shoal.lite.replication.replica import Replica
 
-NO_EPOCH = -1
+OnAcked = Callable[[Code], None]
+_logger = logging.getLogger(__name__)
 
 
 class Waiter(Protocol):
-    """Someone who waits for data of a partition. Both calls only take note, at once."""
+    """Someone who waits for more of a partition. Both calls only take note, at once."""
 
-    def on_appended(self, size_bytes: int) -> None: ...
+    def on_more(self, size_bytes: int) -> None: ...
     def on_gone(self) -> None: ...
 
 
-class Partition:
-    """One partition that this broker leads."""
+class Host(Protocol):
+    """What a replica needs of its broker."""
 
-    __slots__ = ("log", "name", "record", "rules", "waiters")
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def live_epochs(self) -> Mapping[int, int]: ...
+    def propose(self, partition: "Partition", leader: LeaderPartition, wish: AlterIsr) -> None: ...
+    def on_follower(self, partition: "Partition") -> None: ...
+    def on_failed(self, partition: "Partition") -> None: ...
+
+
+class Partition:
+    """A replica that leads or follows."""
+
+    __slots__ = (
+        "_host",
+        "_loop",
+        "_timer",
+        "_unread_bytes",
+        "_woken_high_watermark",
+        "followers",
+        "log",
+        "name",
+        "readers",
+        "record",
+        "replica",
+        "rules",
+    )
 
     def __init__(
-        self, name: str, record: PartitionRecord, log: PartitionLog, rules: TopicRules
+        self,
+        host: Host,
+        name: str,
+        log: PartitionLog,
+        *,
+        record: PartitionRecord,
+        rules: TopicRules,
+        settings: ReplicationSettings,
+        high_watermark: int,
     ) -> None:
-        """`name` is that of the topic."""
+        """`name` is that of the topic. Neither leads nor follows before `assign`."""
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self.name = name
-        self.record = record
         self.log = log
+        self.record = record
         self.rules = rules
-        self.waiters: set[Waiter] = set()
+        self.replica = Replica(
+            host.broker_id,
+            log,
+            settings=settings,
+            live_epochs=host.live_epochs,
+            high_watermark=high_watermark,
+        )
+        self.readers: set[Waiter] = set()
+        self.followers: set[Waiter] = set()
+        self._woken_high_watermark = self.high_watermark
+        self._unread_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{self.record.partition}"
+
+    # What is so
+
+    @property
+    def leader(self) -> LeaderPartition:
+        """The state machine, if this replica leads; else `Refused`."""
+        role = self.replica.role
+        if isinstance(role, LeaderPartition):
+            return role
+        reason = why_offline(self.record) or f"broker {self.record.leader} leads"
+        raise Refused(Code.NOT_LEADER_OR_FOLLOWER, f"{self!r}: {reason}")
 
     @property
     def high_watermark(self) -> int:
         """Everything below it is on all in-sync replicas; consumers read up to here."""
-        return self.log.end_offset
+        return self.replica.role.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """Everything below it belongs to no open transaction."""
-        return self.log.end_offset
+        return self.high_watermark
 
-    def append(self, view: memoryview, header: BatchHeader) -> Appended:
-        """Write a checked batch and tell those who wait."""
-        appended = self.log.append(view, header, leader_epoch=self.record.leader_epoch)
-        if not appended.is_duplicate:
-            for waiter in self.waiters:
-                waiter.on_appended(len(view))
-        return appended
+    # Metadata
 
-    def check_epoch(self, known_epoch: int) -> None:
-        """Refuse a client whose idea of the leader is older or newer than ours (KIP-320)."""
-        if known_epoch in (NO_EPOCH, self.record.leader_epoch):
-            return
-        if known_epoch < self.record.leader_epoch:
-            raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader epoch {known_epoch} is over")
-        raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader epoch {known_epoch} is not known")
+    def assign(self, record: PartitionRecord, settings: ReplicationSettings) -> None:
+        """The metadata has changed."""
+        now_ms = monotonic_ms()
+        self.record = record
+        assignment = Assignment(
+            record.replicas,
+            record.in_sync,
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+        )
+        was, was_epoch = self.replica.role, self.replica.role.leader_epoch
+        try:
+            _complete(self.replica.assign(now_ms, assignment))
+        except LogOffline:
+            self._host.on_failed(self)
+        self.replica.configure(now_ms, settings)
+        role = self.replica.role
+        if role is not was or role.leader_epoch != was_epoch:
+            _logger.info(
+                "%r: %s in epoch %d, in sync %s",
+                self,
+                "leads" if self.replica.leader is not None else f"follows {record.leader}",
+                record.leader_epoch,
+                record.in_sync,
+            )
+            self._tell_gone()
+            if self.replica.follower is not None:
+                self._host.on_follower(self)
+        self.settle()
 
     def configure(self, rules: TopicRules) -> None:
         """Follow new settings of the topic."""
@@ -69,6 +174,139 @@ class Partition:
         self.log.settings = rules.log
 
     def leave(self) -> None:
-        """Tell those who wait that there is nothing to wait for."""
-        for waiter in self.waiters:
+        """This broker has the partition no more: tell those who wait."""
+        leader = self.replica.leader
+        if leader is not None:
+            leader.resign()
+            _complete(leader.completed())
+        self._tell_gone()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell_gone(self) -> None:
+        for waiter in (*self.readers, *self.followers):
             waiter.on_gone()
+
+    # Leading
+
+    def append(
+        self,
+        view: memoryview,
+        header: BatchHeader,
+        *,
+        acks: int,
+        timeout_ms: int,
+        on_acked: OnAcked,
+    ) -> Appended:
+        """Write a checked batch. With acks=all, `on_acked` is told when it is on all in-sync
+        replicas, or why not, and maybe before this returns."""
+        leader = self.leader
+        try:
+            appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
+        except LogOffline:
+            self._host.on_failed(self)
+            raise
+        now_ms = monotonic_ms()
+        if not appended.is_duplicate:
+            self._unread_bytes += len(view)
+            leader.appended(now_ms)
+        if acks == ALL_ACKS:
+            end_offset = appended.base_offset + header.last_offset_delta + 1
+            leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
+        if not appended.is_duplicate:
+            for waiter in self.followers:
+                waiter.on_more(len(view))
+        self.settle()
+        return appended
+
+    def settle(self) -> None:
+        """Do what there is to do after an event."""
+        leader = self.replica.leader
+        if leader is None:
+            return
+        _complete(leader.completed())
+        proposal = leader.take_proposal()
+        if proposal is not None:
+            self._host.propose(self, leader, proposal)
+        if leader.high_watermark > self._woken_high_watermark:
+            self._woken_high_watermark = leader.high_watermark
+            # Perhaps more than can be read now; then a reader is answered a little early.
+            size_bytes, self._unread_bytes = self._unread_bytes, 0
+            for waiter in self.readers:
+                waiter.on_more(size_bytes)
+            for waiter in self.followers:
+                waiter.on_more(0)
+        self._arm(leader)
+
+    def on_in_sync_answer(self, leader: LeaderPartition, wish: AlterIsr, answer: IsrAnswer) -> None:
+        """The controller answered a proposal, or there will be no answer."""
+        if self.replica.role is leader:
+            leader.isr_answered(monotonic_ms(), wish, answer)
+            self.settle()
+
+    def _arm(self, leader: LeaderPartition) -> None:
+        deadline_ms = leader.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        deadline_s = deadline_ms / 1000
+        if self._timer is not None:
+            if self._timer.when() <= deadline_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        leader = self.replica.leader
+        if leader is None:
+            return
+        now_ms = monotonic_ms()
+        deadline_ms = leader.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            leader.tick(now_ms)
+            self.settle()
+        elif deadline_ms is not None:
+            when_s = max(deadline_ms, now_ms + 1) / 1000
+            self._timer = self._loop.call_at(when_s, self._on_time)
+
+    # Following
+
+    def on_fetched(self, fetch: ReplicaFetch, answer: FetchAnswer, records: memoryview) -> None:
+        """The leader has answered a fetch."""
+        follower = self.replica.follower
+        if follower is None:
+            return
+        now_ms = monotonic_ms()
+        try:
+            for action in follower.answered(now_ms, fetch, answer):
+                self._act(action, records)
+        except LogOffline:
+            self._host.on_failed(self)
+        except Refused as refused:
+            _logger.warning("%r: what the leader sent cannot be written: %s", self, refused)
+            follower.failed(now_ms, fetch)
+
+    def _act(self, action: FollowerAction, records: memoryview) -> None:
+        log = self.log
+        match action:
+            case AppendFetched():
+                log.append_fetched(records)
+            case TruncateTo(offset):
+                _logger.info("%r: cut from %d to %d", self, log.end_offset, offset)
+                log.truncate_to(offset)
+            case TruncateFully(start_offset):
+                _logger.info("%r: begins again at %d", self, start_offset)
+                log.truncate_fully(start_offset)
+            case AdvanceStart(offset):
+                log.delete_before(offset)
+
+
+def _complete(completed: list[Completed]) -> None:
+    for token, code in completed:
+        token(code)
+
+
+def monotonic_ms() -> int:
+    """The clock of all time-outs; the event loop's own, in milliseconds."""
+    return time.monotonic_ns() // 1_000_000

@@ -11,17 +11,29 @@ STOP_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerAddress:
+    """Where brokers find the controller, and the word that it wants to hear."""
+
+    node_id: int
+    # The id of its disk.
+    directory: str
+    host: str
+    port: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """One broker of one cluster."""
+    """One process of one broker of one cluster."""
 
     broker_id: int
-    cluster_id: str
-    # The broker's own folder, and that of the cluster's metadata.
+    # Names this process; whoever started it tells the controller by this name when it has ended.
+    incarnation: str
     folder: str
-    metadata_folder: str
     host: str
     # 0: any free port; the broker tells which when it is ready.
     port: int
+    controller: ControllerAddress
     # Settings by Apache Kafka's names.
     properties: dict[str, str]
 
@@ -29,16 +41,13 @@ class BrokerSpec:
     def path(self) -> Path:
         return Path(self.folder)
 
-    @property
-    def metadata_path(self) -> Path:
-        return Path(self.metadata_folder)
-
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "BrokerSpec":
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**values | {"controller": ControllerAddress(**values["controller"])})
 
 
 @dataclass(frozen=True, slots=True)

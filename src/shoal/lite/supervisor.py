@@ -3,13 +3,14 @@
     python -m shoal.lite.supervisor        started by `shoal.lite.cluster`, with a line of JSON
                                            on its standard input that says what to run
 
-It starts brokers, kills, pauses and restarts them as it is told over its control port, sees at
-once when one dies, and keeps their ports for them. It ends when it is told to, or when its owner
-(the process that started it) is gone: then its standard input closes, and everything that it
-started is gone within 2 seconds. If it is killed itself, the lifeline of its nodes closes.
+It has the controller inside, starts brokers, kills, pauses and restarts them as it is told over
+its control port, sees at once when one dies, and keeps their ports for them. It ends when it is
+told to, or when its owner (the process that started it) is gone: then its standard input closes,
+and everything that it started is gone within 2 seconds. If it is killed itself, the lifeline of
+its nodes closes.
 
-Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, and
-mostly a node; each gets one line back.
+Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, mostly a
+node, and sometimes a topic and a partition; each gets one line back.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import shutil
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,9 +31,19 @@ from pathlib import Path
 from typing import Any
 
 from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
+from shoal.lite.codes import Refused
+from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
+from shoal.lite.embedded import EmbeddedController
 from shoal.lite.fork_server import ForkServer
-from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, BrokerSpec, SupervisorSpec
+from shoal.lite.spec import (
+    READY_PATIENCE_S,
+    STOP_PATIENCE_S,
+    BrokerSpec,
+    ControllerAddress,
+    SupervisorSpec,
+)
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
+from shoal.model.topics import TopicPartition
 
 # An owner that died must find nothing left after 2 s.
 ORPHAN_PATIENCE_S = 1.0
@@ -52,6 +64,8 @@ class NodeState:
     host: str
     port: int = 0
     pid: int = 0
+    # Names the process that was started last.
+    incarnation: str = ""
     # starting, running, paused, or dead
     state: str = "dead"
     started: "asyncio.Future[None] | None" = None
@@ -78,10 +92,12 @@ class Supervisor:
         self._spec = spec
         self._folder = folder
         self._forks = forks
+        self._controller = EmbeddedController(folder, spec.properties)
+        self._controller_address: ControllerAddress | None = None
         self._unread_reports = b""
         self._nodes = {
             broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
-            for broker_id in range(1, spec.brokers + 1)
+            for broker_id in _broker_ids(folder, spec.brokers)
         }
         self._token = secrets.token_hex(16)
         self._end = asyncio.Event()
@@ -114,13 +130,13 @@ class Supervisor:
             self._folder.retract_control()
             await self._end_nodes()
             loop.remove_reader(self._forks.reports)
+            self._controller.close()
 
     async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Start all nodes and take commands, until cancelled."""
-        for broker_id in self._nodes:
-            await self._start(broker_id)
-        self._folder.ports = {node.id: node.port for node in self._nodes.values()}
-        self._folder.save()
+        self._controller_address = await self._controller.start()
+        await asyncio.gather(*map(self._start, self._nodes))
+        self._save_ports()
         server = await asyncio.start_server(
             self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
         )
@@ -172,13 +188,15 @@ class Supervisor:
         node.spawned.clear()
         node.ended.clear()
         node.started = asyncio.get_running_loop().create_future()
+        node.incarnation = uuid.uuid4().hex
+        assert self._controller_address is not None  # noqa: S101 - for the type checker
         spec = BrokerSpec(
             broker_id=broker_id,
-            cluster_id=self._folder.cluster_id,
+            incarnation=node.incarnation,
             folder=str(self._folder.broker(broker_id)),
-            metadata_folder=str(self._folder.metadata),
             host=node.host,
             port=node.port,
+            controller=self._controller_address,
             properties=self._spec.properties,
         )
         self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"))
@@ -226,6 +244,18 @@ class Supervisor:
         await self._stop(broker_id)
         await self._start(broker_id)
 
+    async def _add(self) -> None:
+        """Start one more broker."""
+        broker_id = max(self._nodes, default=0) + 1
+        node = self._nodes[broker_id] = NodeState(broker_id, self._spec.host)
+        async with node.lock:
+            await self._start(broker_id)
+        self._save_ports()
+
+    def _save_ports(self) -> None:
+        self._folder.ports = {node.id: node.port for node in self._nodes.values()}
+        self._folder.save()
+
     def _living(self, broker_id: int) -> NodeState:
         node = self._nodes[broker_id]
         if node.state == "dead":
@@ -235,8 +265,12 @@ class Supervisor:
     def _on_reports(self) -> None:
         data = os.read(self._forks.reports, 65536)
         *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
-        for line in lines:
-            self._on_report(json.loads(line))
+        reports = [json.loads(line) for line in lines]
+        ended = [report["broker"] for report in reports if report["kind"] == "exited"]
+        # First, so that whoever hears of a death finds the cluster without the dead.
+        self._controller.died({broker: self._nodes[broker].incarnation for broker in ended})
+        for report in reports:
+            self._on_report(report)
 
     def _on_child_ended(self) -> None:
         """The fork server has died, and nobody tells any more when a broker ends: end them all."""
@@ -305,29 +339,56 @@ class Supervisor:
         if not hmac.compare_digest(str(request.get("token")).encode(), self._token.encode()):
             raise ValueError("wrong token")
         try:
-            await self._obey(str(request.get("command")), request.get("node"))
+            await self._obey(request)
         except ShoalError as error:
             return {"error": str(error), "remedy": error.remedy}
         return self._status()
 
-    async def _obey(self, command: str, broker_id: object) -> None:
+    async def _obey(self, request: dict[str, Any]) -> None:
+        command = str(request.get("command"))
         if command == "status":
             return
         if command == "shutdown":
             self._end.set()
             return
-        if command not in self._commands:
+        if command == "add":
+            await self._add()
+            return
+        if command not in {*self._commands, "move-leader", "shrink-in-sync"}:
             raise UsageError(f"there is no command {command!r}")
+        broker_id = request.get("node")
         node = self._nodes.get(broker_id) if isinstance(broker_id, int) else None
         if node is None:
             known = ", ".join(map(str, self._nodes))
             raise UsageError(f"there is no broker {broker_id!r}; there is {known}")
-        # Pausing and killing must work while a restart waits.
-        if command in {"restart", "stop"}:
+        if command not in self._commands:
+            partition = TopicPartition(str(request.get("topic")), int(request["partition"]))
+            await self._change_partition(command, partition, node.id)
+        elif command in {"restart", "stop"}:
             async with node.lock:
                 await self._commands[command](node.id)
         else:
+            # Pausing and killing must work while a restart waits.
             await self._commands[command](node.id)
+
+    async def _change_partition(
+        self, command: str, partition: TopicPartition, broker_id: int
+    ) -> None:
+        try:
+            if command == "move-leader":
+                await self._controller.submit(MoveLeader(partition, broker_id))
+            else:
+                await self._controller.submit(ShrinkInSync(partition, (broker_id,)))
+        except Refused as refused:
+            raise UsageError(str(refused)) from refused
+
+
+def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
+    """The brokers that the folder has, and as many new ones as are missing."""
+    known = sorted(folder.ports)
+    first_new = known[-1] + 1 if known else 1
+    missing = max(0, wanted - len(known))
+    return [*known, *range(first_new, first_new + missing)]
 
 
 def _reserved(host: str, port: int) -> socket.socket:

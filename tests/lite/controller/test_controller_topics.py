@@ -1,7 +1,5 @@
 """Topics and settings: wishes become records, records become state, and survive the process."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,8 +8,6 @@ from hypothesis import strategies as st
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller import commands, requests
-from shoal.lite.controller.controller import ControllerSettings
-from shoal.lite.controller.embedded import EmbeddedController
 from shoal.lite.controller.records import (
     BrokerRecord,
     BrokerRemovedRecord,
@@ -28,16 +24,10 @@ from shoal.lite.controller.records import (
     encode_record,
 )
 from shoal.lite.controller.requests import (
-    AllocateProducerIds,
     ConfigChange,
-    CreateTopic,
-    Heartbeat,
     NewTopic,
-    RegisterBroker,
 )
 from shoal.lite.controller.state import ClusterState
-from shoal.lite.controller.storage import MetadataStorage
-from shoal.model.errors import SystemFailure
 
 TOPIC_ID = UUID(int=7)
 RECORDS: list[Record] = [
@@ -201,48 +191,3 @@ def test_settings_are_changed_all_or_none() -> None:
             changed(*changes)
     assert state.topic_configs("t") == {"cleanup.policy": "compact"}
     assert changed(ConfigChange("cleanup.policy", requests.DELETE, None)) == {}
-
-
-async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
-    controller = EmbeddedController(tmp_path, "cluster", ControllerSettings())
-    heard: list[Record] = []
-    controller.listen(heard.append)
-    registration = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
-    epoch = (await controller.submit(registration)).broker_epoch
-    await controller.submit(Heartbeat(1, epoch, controller.state.applied_count))
-    await controller.submit(CreateTopic(NewTopic("t", 3, 1), TOPIC_ID))
-    block = await controller.submit(AllocateProducerIds(1, epoch))
-    assert (block.first, block.count) == (0, commands.PRODUCER_ID_BLOCK)
-    with pytest.raises(Refused):
-        await controller.submit(CreateTopic(NewTopic("t", 3, 1), uuid4()))
-    assert len(heard) == 7
-    # Not closed: the process is gone, and the last write was torn.
-    log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
-    whole = log.read_bytes()
-    log.write_bytes(whole + whole[:70])
-    again = EmbeddedController(tmp_path, "cluster", ControllerSettings())
-    assert again.state.snapshot() == controller.state.snapshot()
-    assert again.state.topics["t"].partitions.keys() == {0, 1, 2}
-    assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
-    assert log.read_bytes() == whole
-    again.close()
-    with pytest.raises(SystemFailure, match="of cluster cluster"):
-        EmbeddedController(tmp_path, "another", ControllerSettings())
-    controller.close()
-
-
-async def test_a_controller_that_cannot_write_has_failed_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full_disk(_storage: MetadataStorage, _records: Sequence[Record], **_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    controller = EmbeddedController(tmp_path, "cluster", ControllerSettings())
-    registration = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
-    with monkeypatch.context() as patched:
-        patched.setattr(MetadataStorage, "append", full_disk)
-        with pytest.raises(OSError, match="No space"):
-            await controller.submit(registration)
-    with pytest.raises(SystemFailure, match="could not be written"):
-        await controller.submit(registration)
-    controller.close()

@@ -2,8 +2,9 @@
 
 Behaviour
 - One batch of format 2 for each partition; `write_rules` says what is refused, with which code.
-- acks 0, 1 and all (-1). With one replica, all that is written is on all in-sync replicas, so
-  nothing waits. acks=all below `min.insync.replicas`: NOT_ENOUGH_REPLICAS, nothing written.
+- acks 0, 1 and all (-1). acks=all waits until all in-sync replicas have it, at most the time
+  that the client allows: REQUEST_TIMED_OUT. Below `min.insync.replicas`: NOT_ENOUGH_REPLICAS,
+  nothing written, or, if members left while it waited, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 - acks=0 gets no answer; if something went wrong the connection is closed, as Apache Kafka does.
 - Idempotent producers: a duplicate is answered with error 0 and its old offset.
 
@@ -18,7 +19,9 @@ Gaps
 - 12 (KIP-890) and 13 (topic ids, KIP-516).
 """
 
+import asyncio
 import time
+from functools import partial
 
 from shoal.lite.api.registry import Answer, HangUp, Request, register
 from shoal.lite.codes import Code, Refused
@@ -38,27 +41,67 @@ _NO_ACKS = 0
 _ALL_ACKS = -1
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
     produce = decode_produce_request(request.version, request.frame, request.header.body_position)
     refusal = _refusal_of_all(produce)
+    call = _Call(request, produce)
     if refusal is not None:
-        answers = [_refused(item, refusal) for item in produce.partitions]
+        call.answers = [_refused(item, refusal) for item in produce.partitions]
     else:
         now_ms = time.time_ns() // 1_000_000
-        answers = [
-            _answered(core, request.version, item, acks=produce.acks, now_ms=now_ms)
-            for item in produce.partitions
+        for item in produce.partitions:
+            call.answers.append(_answered(core, call, item, now_ms))
+    if call.waits_for:
+        return call.wait()
+    return call.encoded()
+
+
+class _Call:
+    """A request, and how far it has come."""
+
+    __slots__ = ("_failed", "_future", "acks", "answers", "request", "timeout_ms", "waits_for")
+
+    def __init__(self, request: Request, produce: ProduceRequest) -> None:
+        self.request = request
+        self.acks = produce.acks
+        self.timeout_ms = max(0, produce.timeout_ms)
+        self.answers: list[ProduceAnswer] = []
+        # Partitions, by their place in the request, that in-sync replicas have not got yet.
+        self.waits_for: set[int] = set()
+        self._failed: dict[int, Code] = {}
+        self._future: asyncio.Future[Answer] | None = None
+
+    def wait(self) -> "asyncio.Future[Answer]":
+        self._future = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def on_acked(self, place: int, code: Code) -> None:
+        self.waits_for.discard(place)
+        if code != Code.NONE:
+            self._failed[place] = code
+        future = self._future
+        # The client may have gone; then the connection has cancelled the future.
+        if future is not None and not self.waits_for and not future.done():
+            future.set_result(self.encoded())
+
+    def encoded(self) -> Answer:
+        for place, code in self._failed.items():
+            answer = self.answers[place]
+            self.answers[place] = ProduceAnswer(
+                answer.topic, answer.partition, error_code=code, error_message=code.name
+            )
+        if self.acks == _NO_ACKS:
+            failed = next((answer for answer in self.answers if answer.error_code), None)
+            if failed is not None:
+                raise HangUp(f"acks=0, and {failed.topic}-{failed.partition} was not written")
+            return None
+        return [
+            encode_produce_response(
+                self.request.version,
+                correlation_id=self.request.header.correlation_id,
+                answers=self.answers,
+            )
         ]
-    if produce.acks == _NO_ACKS:
-        failed = next((answer for answer in answers if answer.error_code), None)
-        if failed is not None:
-            raise HangUp(f"acks=0, and {failed.topic}-{failed.partition} was not written")
-        return None
-    return [
-        encode_produce_response(
-            request.version, correlation_id=request.header.correlation_id, answers=answers
-        )
-    ]
 
 
 def _refusal_of_all(produce: ProduceRequest) -> Refused | None:
@@ -75,33 +118,34 @@ def _refusal_of_all(produce: ProduceRequest) -> Refused | None:
     return None
 
 
-def _answered(
-    core: BrokerCore, version: int, item: ProducedPartition, *, acks: int, now_ms: int
-) -> ProduceAnswer:
+def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
     try:
-        return _written(core, version, item, acks=acks, now_ms=now_ms)
+        return _written(core, call, item, now_ms)
     except Refused as refused:
+        call.waits_for.discard(len(call.answers))
         return _refused(item, refused)
 
 
-def _written(
-    core: BrokerCore, version: int, item: ProducedPartition, *, acks: int, now_ms: int
-) -> ProduceAnswer:
+def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
     partition = core.partition(item.topic, item.partition)
     rules = partition.rules
     records = item.records
-    header = header_of_only_batch(records, version)
+    header = header_of_only_batch(records, call.request.version)
     if header.is_transactional:
         raise Refused(Code.INVALID_TXN_STATE, "this broker has no transactions")
-    in_sync = len(partition.record.in_sync)
-    if acks == _ALL_ACKS and in_sync < rules.min_insync_replicas:
-        raise Refused(
-            Code.NOT_ENOUGH_REPLICAS,
-            f"{in_sync} replica(s) in sync, min.insync.replicas is {rules.min_insync_replicas}",
-        )
+    partition.leader.check_acks(call.acks)
     check_batch(records, header, rules)
     header = apply_timestamps(records, header, rules, now_ms)
-    appended = partition.append(records, header)
+    place = len(call.answers)
+    if call.acks == _ALL_ACKS:
+        call.waits_for.add(place)
+    appended = partition.append(
+        records,
+        header,
+        acks=call.acks,
+        timeout_ms=call.timeout_ms,
+        on_acked=partial(call.on_acked, place),
+    )
     return ProduceAnswer(
         item.topic,
         item.partition,

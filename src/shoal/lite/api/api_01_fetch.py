@@ -5,7 +5,9 @@ Behaviour
   the first partition with data comes whole even above the limits (KIP-74).
 - Long polling: without `min_bytes` of data the answer waits for appends, at most `max_wait_ms`.
   Nothing polls: an append wakes those who wait for its partition. An error does not wait.
-- Leader epochs of clients are checked (KIP-320).
+- Leader epochs of clients are checked (KIP-320), and a client whose last record is of an epoch
+  that the log does not have, or not so far, is told where they part (KIP-595).
+- Followers fetch too, up to the end of the log: see `replica_fetch`.
 
 Versions
 - 7 fetch sessions (KIP-227): every answer carries session id 0, which tells the client that
@@ -15,45 +17,44 @@ Versions
   UNKNOWN_TOPIC_ID. 15 replicas tell their epoch (KIP-903). 16 endpoints of new leaders (KIP-951).
 
 Gaps
-- No sessions, no reads from followers, no fetches by followers, no tiered storage (17).
+- No sessions, no reads from followers (KIP-392), no tiered storage (17).
 - There are no transactions yet: read_committed and read_uncommitted read the same.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
 
+from shoal.lite.api.fetch_answers import as_records, encoded, failed
 from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.api.replica_fetch import answer_replica
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
-    NO_OFFSET,
+    EpochEnd,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
     decode_fetch_request,
-    encode_fetch_response,
 )
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _NO_SESSION = 0
 # A long poll ends, whatever the client says, before clients give up on a broker.
 _LONGEST_WAIT_MS = 600_000
-# Less than this is cheaper to read and to send along with the rest of the response.
-_LEAST_SENT_FROM_FILE_BYTES = 16 * 1024
 
 
 def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
     fetch = decode_fetch_request(request.version, request.frame, request.header.body_position)
     if fetch.session_id != _NO_SESSION:
-        return _encode(request, [], Code.FETCH_SESSION_ID_NOT_FOUND)
+        return encoded(request, [], Code.FETCH_SESSION_ID_NOT_FOUND)
     wait_ms = min(fetch.max_wait_ms, _LONGEST_WAIT_MS)
+    if fetch.replica_id >= 0:
+        return answer_replica(core, request, fetch, wait_ms)
     read = _Read(core, request, fetch)
     if wait_ms <= 0 or fetch.min_bytes <= 0 or read.has_enough:
-        return _encode(request, read.partitions)
+        return encoded(request, read.partitions)
     return _Wait(core, request, fetch, read).begin(wait_ms)
 
 
@@ -78,11 +79,14 @@ class _Read:
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
-            partition.check_epoch(item.leader_epoch)
-            records = self._records(partition, item)
+            leader = partition.leader
+            leader.check_epoch(item.leader_epoch)
+            diverging = leader.divergence(item.offset, item.last_fetched_epoch)
+            records = NOTHING if diverging is not None else self._records(partition, item)
         except Refused as refused:
             self.has_error = True
-            return _failed(item, refused)
+            return failed(item, refused.code)
+        self.has_error = self.has_error or diverging is not None
         self.readable.append(partition)
         return FetchedPartition(
             item.topic,
@@ -91,18 +95,15 @@ class _Read:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.start_offset,
-            records=_as_records(records),
+            diverging_epoch=None if diverging is None else EpochEnd(*diverging),
+            records=as_records(records),
         )
 
     def _records(self, partition: Partition, item: FetchPartition) -> LogSlice:
-        log = partition.log
-        if not log.start_offset <= item.offset <= log.end_offset:
-            message = f"offset {item.offset} is not in {log.start_offset} to {log.end_offset}"
-            raise Refused(Code.OFFSET_OUT_OF_RANGE, message)
         max_bytes = min(item.max_bytes, self._left_bytes)
         if max_bytes <= 0 and self._has_data:
             return NOTHING
-        records = log.read(
+        records = partition.log.read(
             item.offset,
             max_bytes,
             upper_offset=partition.high_watermark,
@@ -134,15 +135,15 @@ class _Wait:
         def leave(_: object) -> None:
             timer.cancel()
             for partition in self._partitions:
-                partition.waiters.discard(self)
+                partition.readers.discard(self)
 
         for partition in self._partitions:
-            partition.waiters.add(self)
+            partition.readers.add(self)
         # Also when the client has gone and the connection cancels the future.
         self._future.add_done_callback(leave)
         return self._future
 
-    def on_appended(self, size_bytes: int) -> None:
+    def on_more(self, size_bytes: int) -> None:
         if self._missing_bytes > 0:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
@@ -155,39 +156,7 @@ class _Wait:
     def _finish(self) -> None:
         if not self._future.done():
             read = _Read(self._core, self._request, self._fetch)
-            self._future.set_result(_encode(self._request, read.partitions))
-
-
-def _as_records(records: LogSlice) -> memoryview:
-    if len(records) < _LEAST_SENT_FROM_FILE_BYTES:
-        return memoryview(bytes(records))
-    # The encoder puts record sets among its parts as they are: the connection sends this one
-    # from the file. Only its length is looked at on the way.
-    return cast("memoryview", [records])
-
-
-def _failed(item: FetchPartition, refused: Refused) -> FetchedPartition:
-    return FetchedPartition(
-        item.topic,
-        item.topic_id,
-        item.partition,
-        error_code=refused.code,
-        high_watermark=NO_OFFSET,
-        last_stable_offset=NO_OFFSET,
-        log_start_offset=NO_OFFSET,
-    )
-
-
-def _encode(
-    request: Request, partitions: Sequence[FetchedPartition], error_code: Code = Code.NONE
-) -> Answer:
-    return encode_fetch_response(
-        request.version,
-        correlation_id=request.header.correlation_id,
-        session_id=_NO_SESSION,
-        error_code=error_code,
-        partitions=partitions,
-    )
+            self._future.set_result(encoded(self._request, read.partitions))
 
 
 API = register(ApiKey.FETCH, 4, 16, handle)

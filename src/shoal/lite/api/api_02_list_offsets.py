@@ -1,9 +1,11 @@
 """ListOffsets (2), versions 1 to 7.
 
 Behaviour
-- Timestamp -1: the high watermark. -2: the first offset. -3 (version 7, KIP-734): the newest
-  record. Any other: the first record that is at least as new; offset -1 if there is none.
+- Timestamp -1: the high watermark; OFFSET_NOT_AVAILABLE while a new leader does not know it.
+  -2: the first offset. -3 (version 7, KIP-734): the newest record. Any other: the first record
+  that is at least as new; offset -1 if there is none.
 - A lookup by time decodes one batch, to name the record.
+- What is not below the high watermark is not found.
 - Leader epochs of clients are checked (KIP-320), and the epoch of the found record is told.
 
 Versions
@@ -55,7 +57,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
 def _listed(core: BrokerCore, version: int, topic: str, item: Any) -> dict[str, Any]:
     try:
         partition = core.partition(topic, item.partition_index)
-        partition.check_epoch(getattr(item, "current_leader_epoch", -1))
+        partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
         listed = _lookup(partition, item.timestamp, version)
         return {"partition_index": item.partition_index, "error_code": 0, **listed._asdict()}
     except Refused as refused:
@@ -65,7 +67,8 @@ def _listed(core: BrokerCore, version: int, topic: str, item: Any) -> dict[str, 
 def _lookup(partition: Partition, timestamp_ms: int, version: int) -> _Listed:
     log = partition.log
     if timestamp_ms == _LATEST:
-        return _Listed(partition.high_watermark, leader_epoch=partition.record.leader_epoch)
+        leader = partition.leader
+        return _Listed(leader.latest_offset(), leader_epoch=leader.leader_epoch)
     if timestamp_ms == _EARLIEST:
         return _Listed(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
     if timestamp_ms == _MAX_TIMESTAMP and version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP:
@@ -79,7 +82,7 @@ def _lookup(partition: Partition, timestamp_ms: int, version: int) -> _Listed:
         data = log.batch_of_time(timestamp_ms)
         records = _records_of(data, log.start_offset)
         found = next((record for record in records if record.timestamp >= timestamp_ms), None)
-    if found is None:
+    if found is None or found.offset >= partition.leader.latest_offset():
         return _Listed()
     return _Listed(found.offset, found.timestamp, log.epochs.epoch_of(found.offset))
 

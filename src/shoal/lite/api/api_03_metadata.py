@@ -4,7 +4,8 @@ Behaviour
 - All topics, or those that are named. One that does not exist is made if the client allows it
   and `auto.create.topics.enable` is true, and the answer tells of it at once, where Apache
   Kafka asks the client to come back.
-- The one broker is the controller to clients: requests that need the controller come here.
+- Brokers that are fenced are not listed. The broker that is asked names itself as the controller:
+  what needs the controller can be sent to any broker, which passes it on.
 
 Versions
 - 0 an empty list means all topics; from 1 null does. 1 controller, racks. 2 cluster id.
@@ -23,7 +24,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.commands import check_topic_name
 from shoal.lite.controller.records import NO_LEADER
 from shoal.lite.controller.requests import NewTopic
-from shoal.lite.controller.state import Topic
+from shoal.lite.controller.state import ClusterState, Topic
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -32,17 +33,18 @@ _ZERO_ID = UUID(int=0)
 
 async def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
-    state = core.state
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
-        topics = [_described(topic) for topic in state.topics.values()]
+        topics = [_described(core.state, topic) for topic in core.state.topics.values()]
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
         topics = [await _wanted(core, item, may_create=may_create) for item in wanted]
+    state = core.state
     return request.answer(
         brokers=[
             {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
             for broker in state.brokers.values()
+            if state.is_active(broker.broker_id)
         ],
         cluster_id=state.cluster_id,
         controller_id=core.spec.broker_id,
@@ -67,7 +69,7 @@ async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str,
             "is_internal": False,
             "partitions": [],
         }
-    return _described(topic)
+    return _described(core.state, topic)
 
 
 async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
@@ -76,14 +78,17 @@ async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
     if not (may_create and layers.flag("auto.create.topics.enable")):
         message = "This server does not host this topic-partition."
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
-    return await core.create_topic(
-        NewTopic(
-            name, layers.integer("num.partitions"), layers.integer("default.replication.factor")
-        )
-    )
+    factor = layers.integer("default.replication.factor")
+    try:
+        return await core.create_topic(NewTopic(name, layers.integer("num.partitions"), factor))
+    except Refused as refused:
+        if refused.code != Code.TOPIC_ALREADY_EXISTS:
+            raise
+        # Another client was faster.
+        return core.topic(name)
 
 
-def _described(topic: Topic) -> dict[str, Any]:
+def _described(state: ClusterState, topic: Topic) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
@@ -99,7 +104,9 @@ def _described(topic: Topic) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": partition.replicas,
                 "isr_nodes": partition.in_sync,
-                "offline_replicas": (),
+                "offline_replicas": tuple(
+                    broker for broker in partition.replicas if not state.is_active(broker)
+                ),
             }
             for index, partition in sorted(topic.partitions.items())
         ],

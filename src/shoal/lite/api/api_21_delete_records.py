@@ -5,6 +5,8 @@ Behaviour
   lie wholly before it are removed at once. The answer tells the new first offset.
 - An offset before the first one changes nothing. One behind the high watermark:
   OFFSET_OUT_OF_RANGE.
+- Followers do the same when they hear of it at their next fetch; the answer does not wait for
+  them, where Apache Kafka's does.
 
 Versions
 - 2 flexible.
@@ -46,7 +48,7 @@ def _deleted(core: BrokerCore, topic: str, item: Any) -> dict[str, Any]:
 
 def _low_watermark(core: BrokerCore, topic: str, item: Any) -> int:
     partition = core.partition(topic, item.partition_index)
-    end = partition.high_watermark
+    end = partition.leader.high_watermark
     offset = end if item.offset == _TO_HIGH_WATERMARK else item.offset
     if not 0 <= offset <= end:
         raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0 to {end}")

@@ -32,7 +32,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "rack": None,
             }
             for broker in state.brokers.values()
-            if wants_brokers
+            if wants_brokers and state.is_active(broker.broker_id)
         ],
     )
 

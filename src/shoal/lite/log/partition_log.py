@@ -26,11 +26,13 @@ from pathlib import Path
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
-from shoal.lite.log.header import BatchHeader, stamp
+from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
 from shoal.lite.log.producer_state import ProducerStates
 from shoal.lite.log.segment import LOG_SUFFIX, Segment
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
+from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
+from shoal.wire.crc import crc32c
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -165,9 +167,44 @@ class PartitionLog:
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
+        if leader_epoch > self.epochs.latest:
+            self.begin_epoch(leader_epoch)
+        self._write(view, header, last_offset)
+        if has_producer:
+            self._record_producer(header, base_offset)
+        return Appended(base_offset, is_duplicate=False)
+
+    def append_fetched(self, record_set: memoryview) -> None:
+        """Write what the leader sent: whole batches, with their offsets and epochs, as they are.
+
+        `Refused` if a batch is damaged or does not follow the log; those before it are written.
+        """
+        self._require_online()
+        while len(record_set) >= HEADER_SIZE:
+            header = unpack_header(record_set)
+            if header.size > len(record_set):
+                # The leader sends whole batches; a limit on the way may have cut the last.
+                return
+            batch = record_set[: header.size]
+            self._check_fetched(batch, header)
+            if header.leader_epoch > self.epochs.latest:
+                self.begin_epoch(header.leader_epoch)
+            self._write(batch, header, header.last_offset)
+            if header.producer_id >= 0:
+                self._record_producer(header, header.base_offset)
+            record_set = record_set[header.size :]
+
+    def _check_fetched(self, batch: memoryview, header: BatchHeader) -> None:
+        if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
+            raise Refused(Code.CORRUPT_MESSAGE, "the leader sent what is no batch")
+        if header.base_offset < self.end_offset or header.last_offset_delta < 0:
+            message = f"a batch at {header.base_offset} does not follow {self.end_offset}"
+            raise Refused(Code.CORRUPT_MESSAGE, message)
+        if crc32c(batch[CHECKED_START:]) != header.crc:
+            raise Refused(Code.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
+
+    def _write(self, view: memoryview, header: BatchHeader, last_offset: int) -> None:
         try:
-            if leader_epoch > self.epochs.latest:
-                self._begin_epoch(leader_epoch)
             segment = self._segments[-1]
             if not segment.has_room(len(view), last_offset, self.settings.segment_bytes):
                 segment = self._roll()
@@ -175,10 +212,7 @@ class PartitionLog:
             self._flush_if_due(segment, header.record_count)
         except OSError as error:
             raise self._go_offline("written", error) from error
-        if has_producer:
-            self._record_producer(header, base_offset)
         self.end_offset = last_offset + 1
-        return Appended(base_offset, is_duplicate=False)
 
     def _record_producer(self, header: BatchHeader, base_offset: int) -> None:
         self.producers.record(header, base_offset)
@@ -191,9 +225,14 @@ class PartitionLog:
         self._expiry_checked_ms = now_ms
         self.producers.forget_older_than(now_ms - self.settings.producer_id_expiration_ms)
 
-    def _begin_epoch(self, epoch: int) -> None:
-        if self.epochs.assign(epoch, self.end_offset):
-            self._write_epochs()
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that `epoch` writes from the end of the log on."""
+        self._require_online()
+        try:
+            if self.epochs.assign(epoch, self.end_offset):
+                self._write_epochs()
+        except OSError as error:
+            raise self._go_offline("written", error) from error
 
     def _write_epochs(self) -> None:
         path = self.folder / EPOCH_CHECKPOINT
@@ -226,6 +265,45 @@ class PartitionLog:
                 self._write_epochs()
         except OSError as error:
             raise self._go_offline("shortened", error) from error
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log behind the last batch that ends below `offset`; the same for its epochs."""
+        self._require_online()
+        try:
+            # Before the batches go: an epoch that is only in the history would be taken for true.
+            if self.epochs.cut_end(offset):
+                self._write_epochs()
+            if offset < self.end_offset:
+                self._cut_segments(max(offset, self.start_offset))
+        except OSError as error:
+            raise self._go_offline("cut", error) from error
+
+    def truncate_fully(self, start_offset: int) -> None:
+        """Throw everything away; the log is empty now, and begins at an offset."""
+        self._require_online()
+        try:
+            self.epochs = EpochHistory()
+            self._write_epochs()
+            replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, start_offset)]))
+            self.start_offset = start_offset
+            self._start_over()
+        except OSError as error:
+            raise self._go_offline("cut", error) from error
+        self.producers = ProducerStates()
+
+    def _cut_segments(self, offset: int) -> None:
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            self._segments.pop().delete()
+        segment = self._segments[-1]
+        self.end_offset = segment.cut(offset, self.settings.index_interval_bytes)
+        if not self.producers.cut_end(self.end_offset):
+            self.producers = ProducerStates()
+            for one in self._segments:
+                for _, header in one.batches():
+                    self.producers.record(header, header.base_offset)
+            self.expire_producers(_now_ms())
 
     def flush(self) -> None:
         """Force everything to the disk."""

@@ -102,6 +102,18 @@ class ProducerStates:
             )
         )
 
+    def cut_end(self, end_offset: int) -> bool:
+        """Forget the batches at `end_offset` and behind it, which are cut off the log.
+
+        Says whether what is left is what the log tells. It is not if a producer has no batch
+        left here: its earlier ones may still be in the log. A producer with fewer than five
+        left is as good as one with five: of its last five the missing ones are cut off.
+        """
+        for producer in self._producers.values():
+            while producer.batches and producer.batches[-1].base_offset >= end_offset:
+                producer.batches.pop()
+        return all(producer.batches for producer in self._producers.values())
+
     def forget_older_than(self, timestamp_ms: int) -> None:
         """Drop producers whose last batch is older."""
         expired = [

@@ -146,6 +146,24 @@ class Segment:
         builder.add(position, len(view), last_offset=last_offset, max_timestamp_ms=max_timestamp_ms)
         self.size = position + len(view)
 
+    def cut(self, offset: int, interval_bytes: int) -> int:
+        """Drop the batches from the one that holds `offset` on; returns the next offset.
+
+        The segment can be written to again, also if it was sealed.
+        """
+        found = self.locate(offset)
+        end = self.size if found is None else found[0]
+        builder = IndexBuilder(self.base_offset, interval_bytes)
+        next_offset = self.base_offset
+        for position, header in headers(self.read_at, 0, end):
+            _index(builder, position, header)
+            next_offset = header.last_offset + 1
+        os.ftruncate(self._file.descriptor, end)
+        self.size = end
+        self._flushed_size = -1
+        self._builder = builder
+        return next_offset
+
     def seal(self) -> None:
         """Write the indexes and let go of them."""
         builder = self._builder

@@ -1,0 +1,338 @@
+"""The replicas that this broker has, as the metadata says.
+
+Rules of this file:
+- The metadata decides: partitions are opened, configured and removed because a record says so,
+  at start as well as later, never because a client asked.
+- A partition that cannot be opened is offline, and says why; the others are served. The
+  controller is told, so that another replica leads.
+- A folder that belongs to no replica of this broker is what a crash left of a deletion; it is
+  removed at start.
+- High watermarks are written down now and then: a replica that starts, and is the last one,
+  serves what was committed. One that is too low is always safe.
+"""
+
+import asyncio
+import base64
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.configs import Layers, topic_rules
+from shoal.lite.controller import requests
+from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.log.files import DamagedFile, replace_file
+from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
+from shoal.lite.log.scan import DamagedLog
+from shoal.lite.partition import Partition
+from shoal.lite.replica_fetcher import Follower, Leader, ReplicaFetcher
+from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
+from shoal.model.topics import TopicPartition
+
+PARTITION_METADATA = "partition.metadata"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+_DELETED_SUFFIX = "-delete"
+_CHECKPOINT_S = 1.0
+_logger = logging.getLogger(__name__)
+
+Submit = Callable[[requests.Request[Any]], Awaitable[Any]]
+
+
+class Replicas:
+    """Every replica of one broker. The `Host` of its partitions."""
+
+    def __init__(self, broker_id: int, folder: Path, submit: Submit) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.live_epochs: dict[int, int] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
+        # Why those that could not be opened are offline.
+        self.offline: dict[TopicPartition, str] = {}
+        self._folder = folder
+        self._submit = submit
+        self._is_open = False
+        self._ended = Ended.CLEANLY
+        self._written_marks = _read_marks(folder / HIGH_WATERMARKS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: set[tuple[UUID, int]] = set()
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._by_leader: dict[int, list[Partition]] = {}
+        # Leaders to whom followers have come, or follow in another epoch.
+        self._followed_anew: set[int] = set()
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+
+    # Following the metadata
+
+    def open(self, state: ClusterState, layers: Layers, ended: Ended) -> None:
+        """Do what the metadata says for the first time; `ended` is how the last process did."""
+        self._remove_strays(state)
+        self._ended = ended
+        self.follow(state, layers, state.partitions())
+        # What is made from now on is new: there is nothing to recover.
+        self._ended = Ended.CLEANLY
+        self._is_open = True
+        self._write_marks_later()
+
+    def follow(
+        self, state: ClusterState, layers: Layers, changed: Iterable[PartitionRecord]
+    ) -> None:
+        """Do what the metadata says about these partitions."""
+        self.live_epochs.clear()
+        self.live_epochs.update(state.live_epochs())
+        self._remove_deleted(state)
+        for record in list(changed):
+            name = state.topic_names[record.topic_id]
+            key = TopicPartition(name, record.partition)
+            if self.broker_id not in record.replicas:
+                self._remove(key)
+            else:
+                self._follow_partition(state, layers, key, record)
+        self._steer_fetchers(state, layers)
+
+    def _follow_partition(
+        self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
+    ) -> None:
+        rules = topic_rules(layers, state.topic_configs(key.topic))
+        settings = ReplicationSettings(
+            min_insync_replicas=state.min_insync(record),
+            replica_lag_time_max_ms=layers.integer("replica.lag.time.max.ms"),
+        )
+        partition = self.partitions.get(key)
+        if partition is None:
+            log = self._opened(key, record, rules.log)
+            if log is None:
+                return
+            partition = self.partitions[key] = Partition(
+                self,
+                key.topic,
+                log,
+                record=record,
+                rules=rules,
+                settings=settings,
+                high_watermark=self._written_marks.get(key, 0),
+            )
+        partition.configure(rules)
+        partition.assign(record, settings)
+        if record.recovering and record.leader == NO_LEADER:
+            self._report_log_end(partition)
+
+    def _opened(
+        self, key: TopicPartition, record: PartitionRecord, settings: Any
+    ) -> PartitionLog | None:
+        folder = self._folder / str(key)
+        if key in self.offline:
+            return None
+        try:
+            log = PartitionLog(folder, settings, ended=self._ended)
+            _write_partition_metadata(folder, record.topic_id)
+        except (DamagedFile, DamagedLog, OSError) as error:
+            self.offline[key] = f"{key} is offline: {error}"
+            _logger.exception("%s cannot be opened", key)
+            self._report_failure(record.key)
+            return None
+        return log
+
+    def _remove_deleted(self, state: ClusterState) -> None:
+        for key, partition in list(self.partitions.items()):
+            if partition.record.topic_id not in state.topic_names:
+                self._remove(key)
+        for key in [key for key in self.offline if key.topic not in state.topics]:
+            del self.offline[key]
+
+    def _remove(self, key: TopicPartition) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is None:
+            return
+        partition.leave()
+        partition.log.close()
+        self._written_marks.pop(key, None)
+        # Out of the way first, so that a topic of the same name finds no trace of it.
+        folder = partition.log.folder
+        doomed = folder.with_name(f"{folder.name}.{partition.record.topic_id.hex}{_DELETED_SUFFIX}")
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _remove_strays(self, state: ClusterState) -> None:
+        for folder in self._folder.iterdir():
+            if folder.is_dir() and self._is_stray(state, folder):
+                _logger.info("removing %s, which belongs to no replica of this broker", folder.name)
+                shutil.rmtree(folder)
+
+    def _is_stray(self, state: ClusterState, folder: Path) -> bool:
+        if folder.name.endswith(_DELETED_SUFFIX):
+            return True
+        with suppress(OSError, ValueError):
+            text = (folder / PARTITION_METADATA).read_text()
+            encoded = text.rpartition("topic_id: ")[2].strip()
+            topic_id = UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
+            name, _, index = folder.name.rpartition("-")
+            if state.topic_names.get(topic_id) != name:
+                return True
+            record = state.topics[name].partitions.get(int(index))
+            return record is None or self.broker_id not in record.replicas
+        return False
+
+    # For partitions
+
+    def propose(self, partition: Partition, leader: LeaderPartition, wish: AlterIsr) -> None:
+        """Pass a leader's proposal on to the controller."""
+        self._spawn(self._propose(partition, leader, wish))
+
+    async def _propose(self, partition: Partition, leader: LeaderPartition, wish: AlterIsr) -> None:
+        change = requests.InSyncChange(
+            *partition.record.key, wish.leader_epoch, wish.partition_epoch, wish.isr
+        )
+        request = requests.AlterPartitions(self.broker_id, self.broker_epoch, [change])
+        try:
+            [answer] = await self._submit(request)
+            code, record = answer.code, answer.partition
+        except Refused as refused:
+            code, record = refused.code, None
+        granted = IsrAnswer(code)
+        if record is not None:
+            granted = IsrAnswer(code, record.leader_epoch, record.partition_epoch, record.in_sync)
+        partition.on_in_sync_answer(leader, wish, granted)
+
+    def on_follower(self, partition: Partition) -> None:
+        self._followed_anew.add(partition.record.leader)
+
+    def on_failed(self, partition: Partition) -> None:
+        self._report_failure(partition.record.key)
+
+    def _report_failure(self, key: tuple[UUID, int]) -> None:
+        if key not in self._failed:
+            self._failed.add(key)
+            request = requests.ReportFailures(self.broker_id, self.broker_epoch, [key])
+            self._spawn(self._tell(request))
+
+    def _report_log_end(self, partition: Partition) -> None:
+        record, log = partition.record, partition.log
+        end = requests.LogEnd(*record.key, record.leader_epoch, log.epochs.latest, log.end_offset)
+        self._spawn(self._tell(requests.ReportLogEnds(self.broker_id, self.broker_epoch, [end])))
+
+    async def _tell(self, request: requests.Request[None]) -> None:
+        try:
+            await self._submit(request)
+        except Refused as refused:
+            _logger.warning("the controller was not told: %s", refused)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Fetching from leaders
+
+    def _steer_fetchers(self, state: ClusterState, layers: Layers) -> None:
+        if not self._followed_anew and self._is_open:
+            return
+        by_leader: dict[int, list[Partition]] = {}
+        for partition in self.partitions.values():
+            follower = partition.replica.follower
+            if follower is not None and follower.leader != NO_LEADER:
+                by_leader.setdefault(follower.leader, []).append(partition)
+        self._by_leader = by_leader
+        for leader_id in list(self._fetchers):
+            broker = state.brokers.get(leader_id)
+            leader = self._fetchers[leader_id].leader
+            is_there = broker is not None and (broker.host, broker.port) == leader[1:]
+            if leader_id not in by_leader or not is_there:
+                self._spawn(self._fetchers.pop(leader_id).close())
+        wait_ms = layers.integer("replica.fetch.wait.max.ms")
+        own = Follower(self.broker_id, self.broker_epoch, wait_ms)
+        for leader_id in by_leader:
+            if leader_id in self._fetchers:
+                if leader_id in self._followed_anew:
+                    self._fetchers[leader_id].wake()
+            elif (broker := state.brokers.get(leader_id)) is not None:
+                leader = Leader(leader_id, broker.host, broker.port)
+                self._fetchers[leader_id] = ReplicaFetcher(leader, own, self._followers_of)
+        self._followed_anew.clear()
+
+    def _followers_of(self, leader_id: int) -> list[Partition]:
+        return self._by_leader.get(leader_id, [])
+
+    # High watermarks
+
+    def _write_marks_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._checkpoint_timer = loop.call_later(_CHECKPOINT_S, self._write_marks_and_go_on)
+
+    def _write_marks_and_go_on(self) -> None:
+        self._write_marks()
+        self._write_marks_later()
+
+    def _write_marks(self) -> None:
+        marks = {key: partition.high_watermark for key, partition in self.partitions.items()}
+        if marks == self._written_marks:
+            return
+        lines = [f"{key.topic} {key.partition} {mark}" for key, mark in marks.items()]
+        content = "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+        try:
+            replace_file(self._folder / HIGH_WATERMARKS, content, durable=False)
+        except OSError as error:
+            _logger.warning("the high watermarks could not be written down: %s", error)
+        else:
+            self._written_marks = marks
+
+    # The end
+
+    async def close(self) -> bool:
+        """Bring everything to the disk and let go of it; says whether that worked."""
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        for task in list(self._tasks):
+            task.cancel()
+        self._write_marks()
+        is_clean = True
+        for partition in self.partitions.values():
+            partition.leave()
+            try:
+                partition.log.flush()
+                partition.log.close()
+            except (LogOffline, OSError):
+                is_clean = False
+                _logger.exception("%r was not closed cleanly", partition)
+        return is_clean
+
+    def partition(self, key: TopicPartition) -> Partition:
+        """The replica; `Refused` if there is none here, or if it is offline."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            if key in self.offline:
+                raise LogOffline(self.offline[key])
+            message = "This server does not host this topic-partition."
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return partition
+
+
+def _read_marks(path: Path) -> dict[TopicPartition, int]:
+    """What was written down; nothing if that cannot be read, which is safe."""
+    marks = {}
+    with suppress(OSError, ValueError):
+        for line in path.read_text().split("\n")[2:]:
+            if line:
+                topic, index, mark = line.split(" ")
+                marks[TopicPartition(topic, int(index))] = int(mark)
+    return marks
+
+
+def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:
+    """Apache Kafka's file that ties a folder to a topic's id."""
+    path = folder / PARTITION_METADATA
+    if not path.exists():
+        content = f"version: 0\ntopic_id: {kafka_uuid(topic_id)}"
+        replace_file(path, content.encode(), durable=False)
+
+
+def kafka_uuid(value: UUID) -> str:
+    """A UUID as Apache Kafka writes it."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

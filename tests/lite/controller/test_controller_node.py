@@ -1,0 +1,112 @@
+"""A controller alone in its quorum: what it answered for survives, and observers hear of it."""
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller import commands
+from shoal.lite.controller.controller import ControllerSettings
+from shoal.lite.controller.node import ControllerNode, format_alone
+from shoal.lite.controller.requests import (
+    AllocateProducerIds,
+    CreateTopic,
+    Heartbeat,
+    NewTopic,
+    RegisterBroker,
+)
+from shoal.lite.raft.actions import StorageAction
+from shoal.lite.raft.errors import StorageFailed
+from shoal.lite.raft.messages import FetchRequest, FetchResponse, Message
+from shoal.lite.raft.storage import FileStorage
+from shoal.model.errors import SystemFailure
+
+TOPIC_ID = UUID(int=7)
+REGISTRATION = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
+
+
+class Sent:
+    """What the node sent to observers."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, Message]] = []
+
+    def __call__(self, to: int, message: Message) -> None:
+        self.messages.append((to, message))
+
+
+def opened(folder: Path, cluster_id: str = "cluster", sent: Sent | None = None) -> ControllerNode:
+    format_alone(folder, 100)
+    settings = ControllerSettings(balance_delay_ms=None)
+    node = ControllerNode(folder, cluster_id, settings, send=sent or Sent(), snapshot_records=30)
+    node.start()
+    return node
+
+
+async def test_the_metadata_survives_its_process(tmp_path: Path) -> None:
+    node = opened(tmp_path)
+    epoch = (await node.submit(REGISTRATION)).answer.broker_epoch
+    await node.submit(Heartbeat(1, epoch, node.state.applied_count))
+    created = await node.submit(CreateTopic(NewTopic("t", 3, 1), TOPIC_ID))
+    assert created.end_offset == node.raft.high_watermark
+    block = (await node.submit(AllocateProducerIds(1, epoch))).answer
+    assert (block.first, block.count) == (0, commands.PRODUCER_ID_BLOCK)
+    with pytest.raises(Refused) as refused:
+        await node.submit(CreateTopic(NewTopic("t", 3, 1), uuid4()))
+    assert refused.value.code == Code.TOPIC_ALREADY_EXISTS
+    # Not closed: the process is gone, and the last write was torn.
+    log = next((tmp_path / "__cluster_metadata-0").glob("*.log"))
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:70])
+    again = opened(tmp_path)
+    assert again.state.topics["t"].partitions.keys() == {0, 1, 2}
+    assert again.state.next_producer_id == commands.PRODUCER_ID_BLOCK
+    assert again.state.brokers == node.state.brokers
+    again.close()
+    with pytest.raises(SystemFailure, match="of cluster cluster"):
+        opened(tmp_path, "another")
+    node.close()
+
+
+async def test_a_controller_that_cannot_write_has_failed_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(_storage: FileStorage, _action: StorageAction) -> None:
+        raise StorageFailed("no space left")
+
+    node = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(FileStorage, "perform", full_disk)
+        with pytest.raises(Refused) as refused:
+            await node.submit(REGISTRATION)
+    assert refused.value.code == Code.NOT_CONTROLLER
+    with pytest.raises(Refused, match="no space left"):
+        await node.submit(REGISTRATION)
+    node.close()
+
+
+async def test_observers_hear_what_is_committed_and_many_records_become_a_snapshot(
+    tmp_path: Path,
+) -> None:
+    sent = Sent()
+    node = opened(tmp_path, sent=sent)
+    epoch = (await node.submit(REGISTRATION)).answer.broker_epoch
+    await node.submit(Heartbeat(1, epoch, node.state.applied_count))
+    fetch = FetchRequest(node.raft.epoch, 1, UUID(int=1), 0, 0, 0)
+    node.receive(1, fetch)
+    [(to, answer)] = sent.messages
+    assert to == 1
+    assert isinstance(answer, FetchResponse)
+    assert answer.entries
+    for number in range(20):
+        await node.submit(CreateTopic(NewTopic(f"t{number}", 1, 1), uuid4()))
+    sent.messages.clear()
+    node.receive(1, fetch)
+    [(_, answer)] = sent.messages
+    assert isinstance(answer, FetchResponse)
+    assert answer.snapshot is not None
+    node.close()
+    again = opened(tmp_path)
+    assert len(again.state.topics) == 20
+    again.close()
