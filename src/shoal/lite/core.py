@@ -20,7 +20,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import Layers
 from shoal.lite.controller.link import ControllerLink
 from shoal.lite.controller.lookup import existing_topic
-from shoal.lite.controller.records import ConfigRecord, PartitionRecord, Record
+from shoal.lite.controller.records import BrokerRecord, ConfigRecord, PartitionRecord, Record
 from shoal.lite.controller.requests import (
     AllocateProducerIds,
     CreateTopic,
@@ -41,6 +41,7 @@ from shoal.model.topics import TopicPartition
 # How soon to ask again: while nobody answers, and while the broker is fenced.
 _RETRY_S = 0.02
 _SHUTDOWN_PATIENCE_S = 5.0
+_LINGER_S = 10.0
 # The controller counts on another process, or on none: this one has no place any more.
 _DISMISSALS = {Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED}
 _logger = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class BrokerCore:
         self._is_following = False
         self._is_all_new = True
         self._changed: set[tuple[UUID, int]] = set()
+        # When brokers that are not counted on any more were last, by the event loop's clock.
+        self._left_s: dict[int, float] = {}
         self._heart: asyncio.Task[None] | None = None
         self._is_dismissed = False
         self._producer_ids: Iterable[int] = iter(())
@@ -101,6 +104,7 @@ class BrokerCore:
             await asyncio.sleep(_RETRY_S)
         self.replicas.broker_epoch = registered.broker_epoch
         self._is_following = True
+        self._left_s.clear()
         self.replicas.open(self.state, self.layers, self._ended)
         self._is_all_new = False
         self._changed.clear()
@@ -176,6 +180,20 @@ class BrokerCore:
             raise Refused(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return name
 
+    def listed_brokers(self) -> list[BrokerRecord]:
+        """The brokers that clients are told of: those that serve, or did a moment ago.
+
+        librdkafka forgets a broker that is not listed at once, and with it where the partitions
+        that it led have just moved to; it takes a second or two to find them again.
+        """
+        now_s = asyncio.get_running_loop().time()
+        return [
+            broker
+            for broker in self.state.brokers.values()
+            if self.state.is_active(broker.broker_id)
+            or now_s - self._left_s.get(broker.broker_id, -_LINGER_S) < _LINGER_S
+        ]
+
     # Changing things
 
     async def create_topic(self, wish: NewTopic) -> Topic:
@@ -198,6 +216,8 @@ class BrokerCore:
             self.state = ClusterState()
             self._is_all_new = True
         for record in records:
+            if isinstance(record, BrokerRecord) and self.state.is_active(record.broker_id):
+                self._left_s[record.broker_id] = asyncio.get_running_loop().time()
             self.state.apply(record)
             if isinstance(record, PartitionRecord):
                 self._changed.add(record.key)

@@ -64,11 +64,19 @@ class Leader(NamedTuple):
 class ReplicaFetcher:
     """The followers' end towards one leader."""
 
-    def __init__(self, leader: Leader, follower: Follower, followers_of: FollowersOf) -> None:
-        """`followers_of` tells the partitions that follow a leader now."""
+    def __init__(
+        self,
+        leader: Leader,
+        follower: Follower,
+        followers_of: FollowersOf,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        """`followers_of` tells the partitions that follow a leader now; `on_lost` is told of a
+        leader that hung up."""
         self.leader = leader
         self._follower = follower
         self._followers_of = followers_of
+        self._on_lost = on_lost
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -98,6 +106,8 @@ class ReplicaFetcher:
             except (ClientError, WireError, OSError, TimeoutError) as error:
                 if self._changed.is_set():
                     continue
+                if isinstance(error, ConnectionLost) and error.sent:
+                    self._on_lost(self.leader.broker_id)
                 _logger.info("broker %d cannot be fetched from: %s", self.leader.broker_id, error)
                 await self._drop()
                 now_ms = monotonic_ms()

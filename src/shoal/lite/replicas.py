@@ -39,6 +39,10 @@ PARTITION_METADATA = "partition.metadata"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 _DELETED_SUFFIX = "-delete"
 _CHECKPOINT_S = 1.0
+# How long a leader that hung up is suspected. The controller knows within milliseconds.
+_SUSPICION_S = 0.2
+# A new leader may hear of itself later than its followers do, and writes wait for them.
+_FETCH_BACKOFF_MS = 20
 _logger = logging.getLogger(__name__)
 
 Submit = Callable[[requests.Request[Any]], Awaitable[Any]]
@@ -66,6 +70,9 @@ class Replicas:
         # Leaders to whom followers have come, or follow in another epoch.
         self._followed_anew: set[int] = set()
         self._checkpoint_timer: asyncio.TimerHandle | None = None
+        # Leaders that hung up a moment ago: most likely their process has ended.
+        self.suspects: set[int] = set()
+        self._on_followed: asyncio.Event = asyncio.Event()
 
     # Following the metadata
 
@@ -94,6 +101,8 @@ class Replicas:
             else:
                 self._follow_partition(state, layers, key, record)
         self._steer_fetchers(state, layers)
+        self._on_followed.set()
+        self._on_followed.clear()
 
     def _follow_partition(
         self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
@@ -102,6 +111,7 @@ class Replicas:
         settings = ReplicationSettings(
             min_insync_replicas=state.min_insync(record),
             replica_lag_time_max_ms=layers.integer("replica.lag.time.max.ms"),
+            replica_fetch_backoff_ms=_FETCH_BACKOFF_MS,
         )
         partition = self.partitions.get(key)
         if partition is None:
@@ -252,11 +262,24 @@ class Replicas:
                     self._fetchers[leader_id].wake()
             elif (broker := state.brokers.get(leader_id)) is not None:
                 leader = Leader(leader_id, broker.host, broker.port)
-                self._fetchers[leader_id] = ReplicaFetcher(leader, own, self._followers_of)
+                self._fetchers[leader_id] = ReplicaFetcher(
+                    leader, own, self._followers_of, self._suspect
+                )
         self._followed_anew.clear()
 
     def _followers_of(self, leader_id: int) -> list[Partition]:
         return self._by_leader.get(leader_id, [])
+
+    def _suspect(self, leader_id: int) -> None:
+        self.suspects.add(leader_id)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_SUSPICION_S, self.suspects.discard, leader_id)
+
+    async def next_follow(self) -> None:
+        """Until the metadata changes, but no longer than suspicions last."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SUSPICION_S):
+                await self._on_followed.wait()
 
     # High watermarks
 

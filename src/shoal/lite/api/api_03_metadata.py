@@ -4,8 +4,10 @@ Behaviour
 - All topics, or those that are named. One that does not exist is made if the client allows it
   and `auto.create.topics.enable` is true, and the answer tells of it at once, where Apache
   Kafka asks the client to come back.
-- Brokers that are fenced are not listed. The broker that is asked names itself as the controller:
+- Brokers that are fenced are listed for 10 s more, and then no longer. The broker that is asked names itself as the controller:
   what needs the controller can be sent to any broker, which passes it on.
+- If the leader of a topic has hung up just now, the answer waits a moment for its successor: a
+  client that asks because of that would else hear of the old one, and ask again much later.
 
 Versions
 - 0 an empty list means all topics; from 1 null does. 1 controller, racks. 2 cluster id.
@@ -34,6 +36,8 @@ _ZERO_ID = UUID(int=0)
 async def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
     wanted = body.topics
+    if core.replicas.suspects:
+        await _wait_for_successors(core)
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_described(core.state, topic) for topic in core.state.topics.values()]
     else:
@@ -43,13 +47,19 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(
         brokers=[
             {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
-            for broker in state.brokers.values()
-            if state.is_active(broker.broker_id)
+            for broker in core.listed_brokers()
         ],
         cluster_id=state.cluster_id,
         controller_id=core.spec.broker_id,
         topics=topics,
     )
+
+
+async def _wait_for_successors(core: BrokerCore) -> None:
+    """Until nobody leads who has hung up just now, or that is over."""
+    suspects = core.replicas.suspects
+    while any(core.state.led[broker_id] for broker_id in suspects):
+        await core.replicas.next_follow()
 
 
 async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str, Any]:

@@ -31,8 +31,8 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "port": broker.port,
                 "rack": None,
             }
-            for broker in state.brokers.values()
-            if wants_brokers and state.is_active(broker.broker_id)
+            for broker in core.listed_brokers()
+            if wants_brokers
         ],
     )
 
