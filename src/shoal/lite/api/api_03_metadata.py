@@ -4,8 +4,9 @@ Behaviour
 - All topics, or those that are named. One that does not exist is made if the client allows it
   and `auto.create.topics.enable` is true, and the answer tells of it at once, where Apache
   Kafka asks the client to come back.
-- Brokers that are fenced are listed for 10 s more, and then no longer. The broker that is asked names itself as the controller:
-  what needs the controller can be sent to any broker, which passes it on.
+- Brokers that are fenced are listed for 10 s more, and then no longer. The broker that is asked
+  names itself as the controller: what needs the controller can be sent to any broker, which
+  passes it on.
 - If the leader of a topic has hung up just now, the answer waits a moment for its successor: a
   client that asks because of that would else hear of the old one, and ask again much later.
 

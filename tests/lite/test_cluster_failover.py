@@ -1,0 +1,171 @@
+"""Clusters of several brokers, killed and paused under load: nothing acknowledged is lost."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.wire.api_keys import ApiKey
+from support.lite_client import PlainClient
+from support.lite_clusters import (
+    Load,
+    create_topic,
+    eventually,
+    in_sync,
+    partition_of,
+    read,
+    replicas_are_equal,
+    send,
+)
+
+
+def kill_all_at_once(cluster: LiteCluster) -> None:
+    """SIGKILL to the supervisor, the fork server and all brokers."""
+    pid = json.loads((cluster.directory / "supervisor.json").read_text())["pid"]
+    supervisor = psutil.Process(pid)
+    processes = [supervisor, *supervisor.children(recursive=True)]
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+    cluster.stop()
+    psutil.wait_procs(processes, timeout=5)
+
+
+def test_a_killed_leader_costs_nothing_but_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 3, 3)
+        with Load(cluster, "t", 3) as load:
+            for _ in range(2):
+                leader = partition_of(cluster, "t").leader
+                cluster.kill(leader)
+                seconds = load.goes_on()
+                with capsys.disabled():
+                    sys.stdout.write(f"\n  {seconds:.3f} s from a leader's death to the next ack\n")
+                assert in_sync(cluster, "t") == {1, 2, 3} - {leader}
+                cluster.restart(leader)
+                eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        load.check(cluster)
+        eventually(lambda: all(replicas_are_equal(cluster, "t", index) for index in range(3)))
+
+
+def test_a_follower_leaves_the_in_sync_set_and_comes_back() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        follower = 3 if partition_of(cluster, "t").leader != 3 else 2
+        with Load(cluster, "t") as load:
+            cluster.kill(follower)
+            load.goes_on()
+            assert in_sync(cluster, "t") == {1, 2, 3} - {follower}
+            cluster.restart(follower)
+            eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+            load.goes_on()
+        load.check(cluster)
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+@pytest.mark.parametrize("profile", ["available", "default", "strict"])
+def test_the_last_broker_serves_reads_and_in_one_profile_writes(profile: str) -> None:
+    with LiteCluster(brokers=3, profile=profile) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        assert send(cluster, "t", b"a", b"b") == [None, None]
+        cluster.kill(partition_of(cluster, "t").leader)
+        short = {"message_timeout_ms": 1500}
+        expected: list[str | None] = ["_MSG_TIMED_OUT"] if profile == "strict" else [None]
+        assert send(cluster, "t", b"c", **short) == expected
+        cluster.kill(partition_of(cluster, "t").leader)
+        [last] = cluster.nodes()
+        assert partition_of(cluster, "t").leader == last.id
+        assert read(cluster, "t")[0][:2] == [b"a", b"b"]
+        expected = [None] if profile == "available" else ["_MSG_TIMED_OUT"]
+        assert send(cluster, "t", b"d", **short) == expected
+        for broker_id in {1, 2, 3} - {last.id}:
+            cluster.restart(broker_id)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        assert send(cluster, "t", b"e") == [None]
+        values = read(cluster, "t")[0]
+        assert (values[:2], values[-1]) == ([b"a", b"b"], b"e")
+        if profile == "available":
+            assert values == [b"a", b"b", b"c", b"d", b"e"]
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def test_all_are_killed_at_once_and_nothing_is_missing(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    cluster = LiteCluster(brokers=3, directory=folder).start()
+    before = cluster.bootstrap
+    create_topic(cluster, "t", 4, 3)
+    with Load(cluster, "t", 4) as load:
+        time.sleep(1)
+        kill_all_at_once(cluster)
+        with LiteCluster(brokers=3, directory=folder) as again:
+            assert again.bootstrap == before
+            for index in range(4):
+                load.goes_on(index)
+            load.__exit__()
+            load.check(again)
+            for index in range(4):
+                eventually(lambda index=index: in_sync(again, "t", index) == {1, 2, 3})  # type: ignore[misc]
+                assert partition_of(again, "t", index).leader in {1, 2, 3}
+
+
+def test_brokers_are_restarted_one_after_the_other_under_load() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 2, 3)
+        with Load(cluster, "t", 2) as load:
+            for broker_id in (1, 2, 3):
+                cluster.restart(broker_id)
+                eventually(lambda: in_sync(cluster, "t") == in_sync(cluster, "t", 1) == {1, 2, 3})
+                load.goes_on()
+        load.check(cluster)
+
+
+def test_a_paused_leader_is_replaced_and_returns_as_a_follower() -> None:
+    properties = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+    with LiteCluster(brokers=3, properties=properties) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        with Load(cluster, "t") as load:
+            leader = partition_of(cluster, "t").leader
+            cluster.pause(leader)
+            # librdkafka asks a paused broker until its socket times out; other clients do not.
+            eventually(lambda: leader not in _leaders_seen_by_others(cluster, leader))
+            cluster.resume(leader)
+            load.goes_on()
+            eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        load.check(cluster)
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def _leaders_seen_by_others(cluster: LiteCluster, silent: int) -> set[int]:
+    other = next(node for node in cluster.nodes() if node.id != silent)
+    options = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    with PlainClient(f"{other.host}:{other.port}") as client:
+        answer = client.request(ApiKey.METADATA, 12, topics=None, **options)
+    return {partition.leader_id for topic in answer.topics for partition in topic.partitions}
+
+
+def test_what_only_a_dead_leader_has_is_cut_off_when_it_returns() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        assert send(cluster, "t", b"a") == [None]
+        leader = partition_of(cluster, "t").leader
+        followers = sorted({1, 2, 3} - {leader})
+        for follower in followers:
+            cluster.pause(follower)
+        # The answer to the fetches that are held is in the followers' sockets, though they are
+        # paused. What comes then is on the leader alone.
+        assert send(cluster, "t", b"perhaps", acks=1) == [None]
+        assert send(cluster, "t", b"lost", b"also lost", acks=1) == [None, None]
+        cluster.kill(leader)
+        for follower in followers:
+            cluster.resume(follower)
+        assert send(cluster, "t", b"b") == [None]
+        cluster.restart(leader)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        assert send(cluster, "t", b"c") == [None]
+        values = read(cluster, "t")[0]
+        assert [value for value in values if value != b"perhaps"] == [b"a", b"b", b"c"]
+        eventually(lambda: replicas_are_equal(cluster, "t"))
