@@ -15,17 +15,12 @@ from shoal.client.metadata import (
     TopicMetadata,
     from_response,
 )
-from shoal.client.requests import build_request, read_answer
+from shoal.client.requests import build_request
 from shoal.client.versions import BrokerVersions, Negotiation
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.errors import Malformed, Truncated
-from shoal.wire.messages import (
-    decode_response,
-    encode_response,
-    known_versions,
-    response_class,
-)
+from shoal.wire.errors import Truncated
+from shoal.wire.messages import encode_response, known_versions, response_class
 
 TP = TopicPartition("t", 0)
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -209,15 +204,3 @@ def test_one_description_makes_requests_of_every_version() -> None:
         ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None, "transaction_timeout": 1500}
     )
     assert timed.transaction_timeout.total_seconds() == pytest.approx(1.5)
-
-
-def test_surplus_bytes_behind_an_answer_are_ignored_but_nothing_else() -> None:
-    cls = response_class(ApiKey.API_VERSIONS, 2)
-    whole = bytes(api_versions(2, 0, {18: (0, 2)}))
-
-    def read(frame: memoryview) -> Any:
-        return decode_response(frame, cls)[1]
-
-    assert read_answer(read, memoryview(whole + b"\0\0")) == read(memoryview(whole))
-    with pytest.raises((Truncated, Malformed)):
-        read_answer(read, memoryview(whole[:-1]))

@@ -30,6 +30,7 @@ from shoal.wire.messages import (
     RequestFrame,
     decode_body,
     decode_request_header,
+    encode_request,
     encode_response,
     request_class,
     response_class,
@@ -364,7 +365,11 @@ def _body(header: RequestFrame, data: memoryview) -> Any:
     if header.api_key == ApiKey.API_VERSIONS:
         return None
     cls = request_class(header.api_key, header.api_version)
-    return decode_body(data, cls, header.body_position)
+    request = decode_body(data, cls, header.body_position)
+    _, _, correlation_id, client_id, _ = header
+    again = encode_request(request, correlation_id=correlation_id, client_id=client_id)
+    assert data == again, "to the byte"
+    return request
 
 
 def produce_answer(asked: Asked, answers: list[ProduceAnswer]) -> list[Any]:

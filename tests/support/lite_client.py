@@ -19,7 +19,13 @@ from shoal.wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from shoal.wire.messages import decode_response, encode_request, request_class, response_class
+from shoal.wire.messages import (
+    decode_response,
+    encode_request,
+    encode_response,
+    request_class,
+    response_class,
+)
 from shoal.wire.produce import (
     ProduceAnswer,
     ProducePartition,
@@ -95,10 +101,10 @@ class PlainClient:
         self.send_frame(
             encode_request(message, correlation_id=self._correlation_id, client_id="test")
         )
-        correlation_id, response = decode_response(
-            self.receive_frame(), response_class(key, version)
-        )
+        answer = self.receive_frame()
+        correlation_id, response = decode_response(answer, response_class(key, version))
         assert correlation_id == self._correlation_id
+        assert answer == encode_response(response, correlation_id=correlation_id), "to the byte"
         return response
 
     def produce(

@@ -18,7 +18,7 @@ from shoal.client.codes import Code
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.errors import AuthenticationFailed, error_for
-from shoal.client.requests import build_request, read_answer
+from shoal.client.requests import build_request
 from shoal.client.security import conversation, credentials_of
 from shoal.client.versions import BrokerVersions, Negotiation
 from shoal.wire.api_keys import ApiKey
@@ -49,7 +49,7 @@ class Link:
             self.connection, request, client_id=self.client_id, timeout_s=timeout_s
         )
         cls = response_class(request.__api_key__, request.__version__)
-        return read_answer(lambda frame: decode_response(frame, cls)[1], answer)
+        return decode_response(answer, cls)[1]
 
 
 async def send_message(

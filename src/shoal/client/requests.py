@@ -1,11 +1,8 @@
-"""Requests of any version from one description, and their answers.
+"""Requests of any version from one description.
 
 kio has a class for each version of each message. A caller here writes all fields that it has
 something to say about, as plain values and dictionaries; each version takes those that it
 knows. Where a field must not be lost, the caller asks for a version that has it (`low`).
-
-Answers are read generously: bytes behind a complete message are ignored, as Java's client and
-librdkafka do, so brokers exist that send some (librdkafka's mock cluster is one).
 
 Values: whole numbers for times in ms, dictionaries (or a list of them) for nested messages.
 """
@@ -16,29 +13,16 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
-from shoal.wire.errors import Malformed
 from shoal.wire.messages import request_class
 
-T = TypeVar("T")
 Convert = Callable[[Any], Any]
 
 
 def build_request(api_key: int, version: int, values: Mapping[str, Any]) -> Any:
     """The request of this version; fields that it does not have are left out."""
     return _build(request_class(api_key, version), values)
-
-
-def read_answer(read: Callable[[memoryview], T], answer: memoryview) -> T:
-    """What `read` makes of an answer, or of the part of it that is a complete message."""
-    try:
-        return read(answer)
-    except Malformed as error:
-        if error.position is None or not 0 < error.position < len(answer):
-            raise
-        # The strict reader says where the surplus begins; anything else fails there again.
-        return read(answer[: error.position])
 
 
 def _build(cls: Any, values: Mapping[str, Any]) -> Any:

@@ -85,11 +85,10 @@ _FORMATS: dict[type, Format] = {}
 
 
 def decode(view: memoryview, entity_type: type[EntityT], position: int) -> EntityT:
-    """The entity that reaches from `position` to the end of the view."""
+    """The entity that begins at `position` of the view; what lies behind it is passed over."""
     flexible: bool = entity_type.__flexible__  # type: ignore[attr-defined]
     cursor = Cursor(view, position, flexible=flexible)
     entity: EntityT = entity_format(entity_type).read(cursor)
-    cursor.finish(entity_type.__name__)
     return entity
 
 

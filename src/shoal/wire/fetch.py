@@ -229,7 +229,6 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     tagged = cursor.tags("Fetch request", _REQUEST_TAGS) if cursor.flexible else {}
     if version >= 15:
         replica = tagged.get(1, replica)
-    cursor.finish("Fetch request")
     return FetchRequest(
         replica_id=replica[0],
         max_wait_ms=max_wait_ms,
@@ -297,7 +296,6 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
         cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=30
     )
     tagged = cursor.tags("Fetch response", _RESPONSE_TAGS) if cursor.flexible else {}
-    cursor.finish("Fetch response")
     return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
 
 

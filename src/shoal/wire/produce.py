@@ -154,7 +154,6 @@ def decode_produce_request(version: int, frame: Part, position: int) -> ProduceR
     )
     if cursor.flexible:
         cursor.tags("Produce request")
-    cursor.finish("Produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -199,7 +198,6 @@ def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     cursor.fixed(INT32, "throttle time")
     if cursor.flexible:
         cursor.tags("Produce response")
-    cursor.finish("Produce response")
     return answers
 
 

@@ -16,8 +16,13 @@ from shoal.lite.core import BrokerCore
 from shoal.model.errors import Blame, ShoalError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.framing import Part
-from shoal.wire.messages import RequestFrame, encode_response, request_class, response_class
-from shoal.wire.primitives import Cursor
+from shoal.wire.messages import (
+    RequestFrame,
+    decode_body,
+    encode_response,
+    request_class,
+    response_class,
+)
 
 # Parts of a response without the frame's length; None where the client expects no response.
 # Among the parts there may be a `LogSlice`, which is sent from its file.
@@ -45,16 +50,9 @@ class Request:
         return self.header.api_version
 
     def body(self) -> Any:
-        """The request as kio describes it.
-
-        Bytes behind it are passed over, as Apache Kafka does: librdkafka's request for the
-        metadata of all topics has three.
-        """
+        """The request as kio describes it."""
         cls = request_class(self.header.api_key, self.header.api_version)
-        from shoal.wire.codec import entity_format
-
-        cursor = Cursor(self.frame, self.header.body_position, flexible=cls.__flexible__)
-        return entity_format(cls).read(cursor)
+        return decode_body(self.frame, cls, self.header.body_position)
 
     def answer(self, **values: Any) -> Answer:
         """A response of the request's version; what that version does not have is left out."""
