@@ -19,6 +19,7 @@ from shoal.wire.fetch import (
     FetchPartition,
     FetchRequest,
     ForgottenPartition,
+    PartitionAnswer,
     SnapshotId,
     decode_fetch_request,
     decode_fetch_response,
@@ -312,6 +313,25 @@ def test_records_are_neither_copied_nor_touched() -> None:
     assert bytes(partition.records) == b"records"
     assert partition.records.obj is frame
     assert not partition.records.readonly
+
+
+class InAFile:
+    """Records of which no more is known than their length."""
+
+    def __len__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("version", [4, 13])
+def test_records_need_not_be_in_memory(version: int) -> None:
+    records = InAFile()
+    item = PartitionAnswer("t", topic_id_of("t"), 0, high_watermark=9, records=records)
+    parts = encode_fetch_response(
+        version, correlation_id=1, session_id=0, error_code=0, partitions=[item]
+    )
+    frame = b"".join(b"records" if isinstance(part, InAFile) else part for part in parts)
+    (partition,) = decode_fetch_response(version, frame).partitions
+    assert (partition.high_watermark, bytes(partition.records)) == (9, b"records")
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])

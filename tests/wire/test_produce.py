@@ -11,7 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Truncated, Unencodable, UnsupportedVersion
-from shoal.wire.hot import CurrentLeader, NodeEndpoint, Part
+from shoal.wire.framing import Part
+from shoal.wire.hot import CurrentLeader, NodeEndpoint
 from shoal.wire.messages import decode_request_header
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,

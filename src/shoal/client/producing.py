@@ -26,11 +26,11 @@ from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.hot import Records
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,
     ProduceAnswer,
     ProducePartition,
+    Records,
     decode_produce_response,
     encode_produce_request,
 )

@@ -12,15 +12,15 @@ begin before the offset that was asked for.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 from uuid import UUID
 
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.framing import Part, PieceT
 from shoal.wire.hot import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
-    Part,
     Writer,
     check_version,
     current_leader_bytes,
@@ -124,8 +124,8 @@ class SnapshotId(NamedTuple):
     epoch: int
 
 
-class FetchedPartition(NamedTuple):
-    """What one partition answers. Decoded records are a view into the frame."""
+class PartitionAnswer(NamedTuple, Generic[PieceT]):
+    """What one partition answers, with records of any kind that has a length."""
 
     topic: str
     topic_id: UUID | None
@@ -138,8 +138,14 @@ class FetchedPartition(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
     diverging_epoch: EpochEnd | None = None
     current_leader: CurrentLeader | None = None
-    records: memoryview = NO_RECORDS
+    records: PieceT = NO_RECORDS  # type: ignore[assignment]  # nothing, of any kind
     snapshot_id: SnapshotId | None = None
+
+
+class FetchedPartition(PartitionAnswer[memoryview]):
+    """As it is decoded: the records are a view into the frame."""
+
+    __slots__ = ()
 
 
 class FetchResponse(NamedTuple):
@@ -176,7 +182,7 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
     header = put_request_header(
         ApiKey.FETCH, version, correlation_id=correlation_id, client_id=client_id
     )
-    writer = _writer(header, version)
+    writer: Writer[Part] = _writer(header, version)
     if version < 15:
         writer.output += INT32.pack(replica_id)
     writer.output += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
@@ -252,20 +258,20 @@ def encode_fetch_response(
     correlation_id: int,
     session_id: int,
     error_code: int,
-    partitions: Iterable[FetchedPartition],
+    partitions: Iterable[PartitionAnswer[PieceT]],
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Part]:
+) -> list[Part | PieceT]:
     """The parts of a response, to be framed; the record sets are among them as given."""
     check_version(version, FETCH_VERSIONS, "Fetch")
     header = put_response_header(ApiKey.FETCH, version, correlation_id=correlation_id)
-    writer = _writer(header, version)
+    writer: Writer[PieceT] = _writer(header, version)
     if version >= 7:
         writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
     else:
         writer.output += INT32.pack(throttle_ms)
 
-    def write(item: FetchedPartition) -> None:
+    def write(item: PartitionAnswer[PieceT]) -> None:
         _write_fetched(writer, item, version)
 
     writer.topics(partitions, write)
@@ -299,7 +305,7 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
     return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
 
 
-def _writer(header: bytearray, version: int) -> Writer:
+def _writer(header: bytearray, version: int) -> Writer[PieceT]:
     return Writer(
         header,
         flexible=version >= FIRST_FLEXIBLE_VERSION,
@@ -331,7 +337,7 @@ _REQUEST_TAGS = {0: _read_cluster_id, 1: _read_replica_state}
 _RESPONSE_TAGS = {0: read_node_endpoints}
 
 
-def _write_partition(writer: Writer, item: FetchPartition, version: int) -> None:
+def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -> None:
     if version >= 12:
         writer.output += _PARTITION_FROM_12.pack(
             item.partition,
@@ -374,7 +380,7 @@ def _read_partition(
     return FetchPartition(*place, leader_epoch, last_fetched_epoch, log_start_offset)
 
 
-def _write_fetched(writer: Writer, item: FetchedPartition, version: int) -> None:
+def _write_fetched(writer: Writer[PieceT], item: PartitionAnswer[PieceT], version: int) -> None:
     writer.output += _FETCHED_FROM_4.pack(
         item.partition, item.error_code, item.high_watermark, item.last_stable_offset
     )
@@ -393,7 +399,7 @@ def _write_fetched(writer: Writer, item: FetchedPartition, version: int) -> None
         writer.no_tags()
 
 
-def _write_fetched_tags(writer: Writer, item: FetchedPartition) -> None:
+def _write_fetched_tags(writer: Writer[PieceT], item: PartitionAnswer[PieceT]) -> None:
     if not writer.flexible:
         return
     tagged: list[tuple[int, bytes]] = []

@@ -2,23 +2,20 @@
 
 Both are lists of topics that hold lists of partitions; callers see one flat list of partitions.
 Newer versions name a topic by its id, older ones by its name: the one that a version does not
-carry is "" or None. Record sets go in and come out as views, never as copies.
+carry is "" or None. Record sets come out as views, never as copies; they go in as views or as
+anything else that has a length, for the sender to make bytes of.
 """
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from struct import Struct
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from shoal.wire.errors import Unencodable, UnsupportedVersion
+from shoal.wire.framing import Part, PieceT
 from shoal.wire.primitives import Cursor, put_count, put_string, put_varint
-
-Part = bytes | bytearray | memoryview
-Records = Part | Sequence[Part]
-
-_PART_TYPES = (bytes, bytearray, memoryview)  # a union would take ten times as long to check
 
 NO_RECORDS = memoryview(b"")
 
@@ -60,7 +57,7 @@ Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")
 
 
-class Writer:
+class Writer(Generic[PieceT]):
     """The parts of a message under construction: bytes of ours, and record sets as given."""
 
     __slots__ = ("_parts", "flexible", "output", "uses_ids")
@@ -69,7 +66,7 @@ class Writer:
         self.output = header
         self.flexible = flexible
         self.uses_ids = uses_ids
-        self._parts: list[Part] = []
+        self._parts: list[Part | PieceT] = []
 
     def string(self, value: str | None) -> None:
         put_string(self.output, value, flexible=self.flexible)
@@ -77,14 +74,10 @@ class Writer:
     def count(self, count: int) -> None:
         put_count(self.output, count, flexible=self.flexible)
 
-    def records(self, records: Records) -> None:
+    def records(self, *pieces: PieceT) -> None:
         """The length of a record set, and the record set in as many pieces as it was given."""
-        if isinstance(records, _PART_TYPES):
-            put_count(self.output, len(records), flexible=self.flexible)
-            self._parts += (self.output, records)
-        else:
-            put_count(self.output, sum(map(len, records)), flexible=self.flexible)
-            self._parts += (self.output, *records)
+        put_count(self.output, sum(map(len, pieces)), flexible=self.flexible)
+        self._parts += (self.output, *pieces)
         self.output = bytearray()
 
     def topics(self, items: Iterable[OfTopicT], write_item: Callable[[OfTopicT], None]) -> None:
@@ -115,7 +108,7 @@ class Writer:
             put_varint(self.output, len(data))
             self.output += data
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[Part | PieceT]:
         """All parts, in order."""
         return [*self._parts, self.output] if self.output else self._parts
 

@@ -21,7 +21,6 @@ Gaps
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
@@ -31,9 +30,9 @@ from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
     NO_OFFSET,
-    FetchedPartition,
     FetchPartition,
     FetchRequest,
+    PartitionAnswer,
     decode_fetch_request,
     encode_fetch_response,
 )
@@ -44,6 +43,8 @@ _NO_SESSION = 0
 _LONGEST_WAIT_MS = 600_000
 # Less than this is cheaper to read and to send along with the rest of the response.
 _LEAST_SENT_FROM_FILE_BYTES = 16 * 1024
+
+_Fetched = PartitionAnswer[memoryview | LogSlice]
 
 
 def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
@@ -74,7 +75,7 @@ class _Read:
             self.has_error or self.size_bytes >= fetch.min_bytes or not fetch.partitions
         )
 
-    def _fetched(self, item: FetchPartition) -> FetchedPartition:
+    def _fetched(self, item: FetchPartition) -> _Fetched:
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
@@ -84,7 +85,7 @@ class _Read:
             self.has_error = True
             return _failed(item, refused)
         self.readable.append(partition)
-        return FetchedPartition(
+        return PartitionAnswer(
             item.topic,
             item.topic_id,
             item.partition,
@@ -158,16 +159,14 @@ class _Wait:
             self._future.set_result(_encode(self._request, read.partitions))
 
 
-def _as_records(records: LogSlice) -> memoryview:
+def _as_records(records: LogSlice) -> memoryview | LogSlice:
     if len(records) < _LEAST_SENT_FROM_FILE_BYTES:
         return memoryview(bytes(records))
-    # The encoder puts record sets among its parts as they are: the connection sends this one
-    # from the file. Only its length is looked at on the way.
-    return cast("memoryview", [records])
+    return records
 
 
-def _failed(item: FetchPartition, refused: Refused) -> FetchedPartition:
-    return FetchedPartition(
+def _failed(item: FetchPartition, refused: Refused) -> _Fetched:
+    return PartitionAnswer(
         item.topic,
         item.topic_id,
         item.partition,
@@ -179,7 +178,7 @@ def _failed(item: FetchPartition, refused: Refused) -> FetchedPartition:
 
 
 def _encode(
-    request: Request, partitions: Sequence[FetchedPartition], error_code: Code = Code.NONE
+    request: Request, partitions: Sequence[_Fetched], error_code: Code = Code.NONE
 ) -> Answer:
     return encode_fetch_response(
         request.version,

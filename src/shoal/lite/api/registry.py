@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from shoal.lite.core import BrokerCore
+from shoal.lite.log.slices import LogSlice
 from shoal.model.errors import Blame, ShoalError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.framing import Part
@@ -25,8 +26,8 @@ from shoal.wire.messages import (
 )
 
 # Parts of a response without the frame's length; None where the client expects no response.
-# Among the parts there may be a `LogSlice`, which is sent from its file.
-Answer = list[Part] | None
+# A `LogSlice` among them is sent from its file.
+Answer = list[Part | LogSlice] | None
 Handler = Callable[[BrokerCore, "Request"], Answer | Awaitable[Answer]]
 
 _NO_TIME = dt.timedelta(0)
