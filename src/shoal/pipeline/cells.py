@@ -9,10 +9,12 @@ Rules:
 
 import base64
 import pickle
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -20,7 +22,8 @@ from pyspark.sql.types import StructType
 from shoal.audit.judge import judge_task
 from shoal.audit.parts import Part, from_table, to_record_batch
 from shoal.audit.setting import Setting
-from shoal.audit.tasks import Task
+from shoal.audit.tasks import LedgerWalk, Task
+from shoal.model.errors import LedgerError, ShoalError, SystemFailure
 
 FORMAT: Final = "shoal-audit-cells"
 SCHEMA: Final = "task int, kind string, label string, values array<bigint>"
@@ -68,8 +71,25 @@ def run_on(session: SparkSession, tasks: Sequence[Task], setting: Setting) -> li
         return []
     session.dataSource.register(CellSource)
     frame = session.read.format(FORMAT).option("work", _packed(tasks, setting)).load()
-    answers = from_table(frame.toArrow())
+    try:
+        answers = from_table(frame.toArrow())
+    except PySparkException as error:
+        raise _cause(error) from error
     return [answers.get(number, []) for number in range(len(tasks))]
+
+
+def _cause(error: PySparkException) -> ShoalError:
+    """What a task that failed in another process had to say, as the error that it was."""
+    said = re.search(r"shoal\.model\.errors\.LedgerError: (.+)", str(error))
+    if said is not None:
+        return LedgerError(said[1])
+    return SystemFailure(f"Spark could not run the audit: {str(error).strip()[-1000:]}")
+
+
+def warm_up(session: SparkSession) -> None:
+    """Run a task without work: the first one pays for Spark's SQL engine and Python workers."""
+    nothing = Setting(run="", promises={}, has_mirror=False, groups=())
+    run_on(session, [LedgerWalk(0, "log", ())], nothing)
 
 
 def _packed(tasks: Sequence[Task], setting: Setting) -> str:
