@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.client.codes import Code
-from shoal.client.requests import _build
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
+from shoal.wire.building import build
 from shoal.wire.fetch import (
     FetchedPartition,
     FetchRequest,
@@ -166,7 +166,7 @@ class ScriptedCluster:
             return None
         if isinstance(answer, dict):
             cls = response_class(header.api_key, header.api_version)
-            body = _build(cls, {"throttle_time": 0} | answer)
+            body = build(cls, {"throttle_time": 0} | answer)
             answer = [encode_response(body, correlation_id=header.correlation_id)]
         return frame(answer)
 
@@ -180,7 +180,7 @@ class ScriptedCluster:
         low, high = self.ranges[ApiKey.API_VERSIONS]
         if not low <= asked.version <= high:
             cls = response_class(ApiKey.API_VERSIONS, 0)
-            refusal = _build(cls, {"error_code": 35, "api_keys": keys})
+            refusal = build(cls, {"error_code": 35, "api_keys": keys})
             return [encode_response(refusal, correlation_id=asked.header.correlation_id)]
         features = [
             {"name": name, "max_version_level": level, "min_version_level": 1}

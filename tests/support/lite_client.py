@@ -4,15 +4,14 @@ No retries, no checks, no pool: what the broker sends back, or that it hangs up,
 test sees.
 """
 
-import datetime as dt
 import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from shoal.lite.api.registry import build
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
 from shoal.wire.fetch import (
     FetchPartition,
     FetchResponse,
@@ -34,7 +33,7 @@ from shoal.wire.produce import (
 )
 
 PATIENCE_S = 10.0
-TIMEOUT = dt.timedelta(seconds=5)
+TIMEOUT_MS = 5_000
 
 
 class HungUp(Exception):
@@ -183,7 +182,7 @@ class PlainClient:
                     ],
                 }
             ],
-            timeout=TIMEOUT,
+            timeout=TIMEOUT_MS,
         )
         [result] = response.topics
         assert result.error_code == 0, result
