@@ -36,7 +36,11 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     after = _led(state, _reassigned(state, wanted))
     after = _with_eligible(state, wanted, after)
     after = _with_recovery(state, after)
-    after = replace(after, failed=ordered(after.failed, after.replicas))
+    after = replace(
+        after,
+        in_sync=ordered(after.in_sync, after.replicas),
+        failed=ordered(after.failed, after.replicas),
+    )
     if after == before:
         return before
     is_new_epoch = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
@@ -49,10 +53,14 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     return after
 
 
-def renew(changes: Changes, partition: PartitionRecord) -> None:
+def renew(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     """Settle a partition, and give it a higher partition epoch even if nothing else changes."""
-    if settle(changes, partition) is partition:
-        changes.emit(replace(partition, partition_epoch=partition.partition_epoch + 1))
+    before = changes.state.partition(*wanted.key)
+    after = settle(changes, wanted)
+    if after is before:
+        after = replace(before, partition_epoch=before.partition_epoch + 1)
+        changes.emit(after)
+    return after
 
 
 def choose(state: ClusterState, candidates: Iterable[int]) -> int:
