@@ -21,8 +21,8 @@ from shoal.wire.hot import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
+    Versions,
     Writer,
-    check_version,
     current_leader_bytes,
     encoder,
     node_endpoints_bytes,
@@ -38,8 +38,13 @@ from shoal.wire.messages import (
 from shoal.wire.primitives import INT32, INT64, Cursor, put_string
 
 FETCH_VERSIONS = range(4, 19)
-FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+_VERSIONS = Versions(
+    "Fetch",
+    FETCH_VERSIONS,
+    flexible_from=12,
+    topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
+)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -178,11 +183,11 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
     cluster_id: str | None = None,
 ) -> bytes:
     """A request, to be framed; what the version cannot carry is left out."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     header = put_request_header(
         ApiKey.FETCH, version, correlation_id=correlation_id, client_id=client_id
     )
-    writer: Writer[Part] = _writer(header, version)
+    writer: Writer[Part] = _VERSIONS.writer(version, header)
     if version < 15:
         writer.output += INT32.pack(replica_id)
     writer.output += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
@@ -212,8 +217,8 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
 
 def decode_fetch_request(version: int, frame: Part, position: int) -> FetchRequest:
     """The request whose body begins at `position` of the frame."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
-    cursor = _cursor(frame, position, version)
+    _VERSIONS.check(version)
+    cursor = _VERSIONS.cursor(version, frame, position)
     replica = (NO_REPLICA, NO_EPOCH)
     if version < 15:
         replica = (cursor.fixed(INT32, "replica id")[0], NO_EPOCH)
@@ -221,7 +226,7 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     session_id, session_epoch = NO_SESSION_ID, NO_SESSION_EPOCH
     if version >= 7:
         session_id, session_epoch = cursor.fixed(_SESSION, "fetch session")
-    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    uses_ids = _VERSIONS.use_ids(version)
 
     def read_forgotten(topic: str, topic_id: UUID | None) -> ForgottenPartition:
         return ForgottenPartition(topic, topic_id, cursor.fixed(INT32, "partition")[0])
@@ -263,9 +268,9 @@ def encode_fetch_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part | PieceT]:
     """The parts of a response, to be framed; the record sets are among them as given."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     header = put_response_header(ApiKey.FETCH, version, correlation_id=correlation_id)
-    writer: Writer[PieceT] = _writer(header, version)
+    writer: Writer[PieceT] = _VERSIONS.writer(version, header)
     if version >= 7:
         writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
     else:
@@ -284,9 +289,9 @@ def encode_fetch_response(
 
 def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
     """A response; its record sets are views into the frame."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     _, position = decode_response_header(frame, ApiKey.FETCH, version)
-    cursor = _cursor(frame, position, version)
+    cursor = _VERSIONS.cursor(version, frame, position)
     error_code, session_id = 0, NO_SESSION_ID
     if version >= 7:
         throttle_ms, error_code, session_id = cursor.fixed(_RESPONSE_FROM_7, "response")
@@ -298,23 +303,9 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
         read = partial(_read_flexible_fetched, cursor)
     else:
         read = partial(_read_fetched, cursor, version)
-    partitions = read_topics(
-        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=30
-    )
+    partitions = read_topics(cursor, read, uses_ids=_VERSIONS.use_ids(version), least_item_size=30)
     tagged = cursor.tags("Fetch response", _RESPONSE_TAGS) if cursor.flexible else {}
     return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
-
-
-def _writer(header: bytearray, version: int) -> Writer[PieceT]:
-    return Writer(
-        header,
-        flexible=version >= FIRST_FLEXIBLE_VERSION,
-        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
-    )
-
-
-def _cursor(frame: Part, position: int, version: int) -> Cursor:
-    return Cursor(memoryview(frame), position, flexible=version >= FIRST_FLEXIBLE_VERSION)
 
 
 def _cluster_id_bytes(cluster_id: str) -> bytearray:

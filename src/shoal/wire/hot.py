@@ -121,6 +121,37 @@ class Writer(Generic[PieceT]):
             self.output += item.topic_id.bytes
 
 
+class Versions(NamedTuple):
+    """The versions of a message that we know, and from which on they are of what layout."""
+
+    name: str
+    known: range
+    flexible_from: int
+    topic_ids_from: int
+
+    def check(self, version: int) -> None:
+        """Refuse a version whose layout we do not know."""
+        if version not in self.known:
+            raise UnsupportedVersion(
+                f"{self.name} {version} is not among the known versions "
+                f"{self.known[0]} to {self.known[-1]}"
+            )
+
+    def use_ids(self, version: int) -> bool:
+        """Whether topics are named by their ids."""
+        return version >= self.topic_ids_from
+
+    def writer(self, version: int, header: bytearray) -> "Writer[PieceT]":
+        """What writes a message behind its header."""
+        return Writer(
+            header, flexible=version >= self.flexible_from, uses_ids=self.use_ids(version)
+        )
+
+    def cursor(self, version: int, frame: Part, position: int) -> Cursor:
+        """What reads a message whose body begins at `position`."""
+        return Cursor(memoryview(frame), position, flexible=version >= self.flexible_from)
+
+
 def read_topics(
     cursor: Cursor,
     read_item: Callable[[str, UUID | None], PartitionT],
@@ -184,13 +215,6 @@ def node_endpoints_bytes(endpoints: Sequence[NodeEndpoint]) -> bytearray:
         put_string(output, endpoint.rack, flexible=True)
         output.append(0)
     return output
-
-
-def check_version(version: int, known: range, name: str) -> None:
-    """Refuse a version whose layout we do not know."""
-    if version not in known:
-        message = f"{name} {version} is not among the known versions {known[0]} to {known[-1]}"
-        raise UnsupportedVersion(message)
 
 
 def encoder(encode: Callable[Parameters, ResultT]) -> Callable[Parameters, ResultT]:
