@@ -6,8 +6,7 @@ partition has a leader and all its replicas in sync, unless it says what was los
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -260,27 +259,27 @@ def test_who_may_lead_has_what_was_committed() -> None:
     assert total["offline"] < HISTORIES * 2
 
 
-def elect_anyone(state: ClusterState, partition: PartitionRecord) -> PartitionRecord:
+def elect_anyone(state: ClusterState, partition: PartitionRecord) -> tuple[Sequence[int], int]:
     live = [b for b in partition.replicas if state.can_serve(partition, b)]
     if partition.leader in live or not live:
-        return partition
+        return partition.in_sync, partition.leader
     leader = choose(state, live)
-    return replace(partition, in_sync=(leader,), leader=leader)
+    return [leader], leader
 
 
 def keep_eligible(
-    _: ClusterState, wanted: PartitionRecord, after: PartitionRecord
-) -> PartitionRecord:
-    complete = {*wanted.in_sync, *wanted.eligible} - set(after.in_sync)
-    return replace(after, eligible=ordered(complete, after.replicas))
+    _: ClusterState, partition: PartitionRecord, in_sync: Sequence[int]
+) -> tuple[int, ...]:
+    complete = {*partition.in_sync, *partition.eligible}
+    return ordered(complete.difference(in_sync), partition.replicas)
 
 
 @pytest.mark.parametrize(
     ("target", "sabotage"),
     [
         ("brokers._has_its_data", lambda _before, _request: True),
-        ("partitions._led", elect_anyone),
-        ("partitions._with_eligible", keep_eligible),
+        ("partitions._elected", elect_anyone),
+        ("partitions._eligible", keep_eligible),
     ],
     ids=["trust after power losses", "elect anyone", "stay eligible"],
 )

@@ -23,7 +23,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.commands import check_topic_name
 from shoal.lite.controller.records import NO_LEADER
 from shoal.lite.controller.requests import NewTopic
-from shoal.lite.controller.state import Topic
+from shoal.lite.controller.state import ClusterState, Topic
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -35,14 +35,19 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     state = core.state
     wanted = body.topics
     if wanted is None or (request.version == 0 and not wanted):
-        topics = [_described(topic) for topic in state.topics.values()]
+        topics = [_described(state, topic) for topic in state.topics.values()]
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
         topics = [await _wanted(core, item, may_create=may_create) for item in wanted]
     return request.answer(
         brokers=[
-            {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
-            for broker in state.brokers.values()
+            {
+                "node_id": broker.broker_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+            }
+            for broker in state.active_brokers()
         ],
         cluster_id=state.cluster_id,
         controller_id=core.spec.broker_id,
@@ -67,7 +72,7 @@ async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str,
             "is_internal": False,
             "partitions": [],
         }
-    return _described(topic)
+    return _described(core.state, topic)
 
 
 async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
@@ -83,7 +88,7 @@ async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
     )
 
 
-def _described(topic: Topic) -> dict[str, Any]:
+def _described(state: ClusterState, topic: Topic) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
@@ -99,7 +104,11 @@ def _described(topic: Topic) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": partition.replicas,
                 "isr_nodes": partition.in_sync,
-                "offline_replicas": (),
+                "offline_replicas": [
+                    broker_id
+                    for broker_id in partition.replicas
+                    if not state.can_serve(partition, broker_id)
+                ],
             }
             for index, partition in sorted(topic.partitions.items())
         ],

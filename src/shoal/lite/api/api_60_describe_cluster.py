@@ -29,9 +29,9 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "broker_id": broker.broker_id,
                 "host": broker.host,
                 "port": broker.port,
-                "rack": None,
+                "rack": broker.rack,
             }
-            for broker in state.brokers.values()
+            for broker in state.active_brokers()
             if wants_brokers
         ],
     )
