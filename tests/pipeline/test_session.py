@@ -25,7 +25,8 @@ version = session.sparkContext._jvm.System.getProperty("java.version")
 host = session.conf.get("spark.driver.host")
 listening = {c.laddr.ip for p in [psutil.Process(), *psutil.Process().children(recursive=True)]
              for c in p.net_connections("tcp") if c.status == "LISTEN"}
-told = [session.sparkContext.parallelize(range(5), 1).count(), session.conf.get("spark.sql.session.timeZone"), host]
+zone = session.conf.get("spark.sql.session.timeZone")
+told = [session.sparkContext.parallelize(range(5), 1).count(), zone, host]
 stop_session(session)
 print("first", *told, version.split(".")[0], sorted(listening - {"127.0.0.1", "::ffff:127.0.0.1"}))
 deadline = time.monotonic() + 5
