@@ -23,11 +23,11 @@ demo: setup ## send messages through source, mirror and target and judge them; t
 
 .PHONY: test
 test: setup system-packages check ## all checks and tests (APT=yes installs a browser and kcat first)
-	SHOAL_APT=$(APT) $(PYTEST)
+	SHOAL_APT=$(APT) $(PYTEST) -n 2 --dist loadgroup
 
 .PHONY: test-fast
 test-fast: setup check ## checks, and the tests that need neither a JVM nor long runs (under a minute)
-	$(PYTEST) -n 2 -m "not slow and not apache and not spark and not system"
+	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not apache and not spark and not system"
 
 .PHONY: check
 check: setup ## linter, formatter, types and import contracts

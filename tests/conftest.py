@@ -49,7 +49,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     while leaked := _belongings() - before:
         if shared_jvm:
             # A JVM that later tests use too keeps its process, connections and threads.
-            leaked = {item for item in leaked if item[0] == "process" and "java" not in item[2]}
+            leaked = {item for item in leaked if item[0] == "process" and not _is_of_jvm(item[1])}
         if not leaked or time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -68,6 +68,15 @@ def _belongings() -> set[tuple[str, int, str]]:
             continue
     found |= {("socket", c.fd, f"{c.laddr}->{c.raddr}") for c in me.net_connections("inet")}
     return found
+
+
+def _is_of_jvm(pid: int) -> bool:
+    """Whether a process is a JVM or was started by one, as Spark's Python workers are."""
+    try:
+        process = psutil.Process(pid)
+        return any("java" in p.name() for p in (process, *process.parents()))
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _checked_for_tasks(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,26 +99,42 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.obj = _checked_for_tasks(item.obj)
 
 
-NOT_RUN = pytest.StashKey[list[tuple[str, str]]]()
+NOT_RUN = pytest.StashKey[dict[str, str]]()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    not_run: list[tuple[str, str]] = []
+    not_run: dict[str, str] = {}
     running: list[pytest.Item] = []
     for item in items:
         tools = [mark.args[0] for mark in item.iter_markers("system")]
         missing = [tool for tool in tools if shutil.which(tool) is None]
         if missing and os.environ.get("SHOAL_APT") != "yes":
-            not_run.append((item.nodeid, f"{', '.join(missing)} is not installed"))
-        else:
-            running.append(item)
+            not_run[item.nodeid] = f"{', '.join(missing)} is not installed"
+            continue
+        running.append(item)
+        if item.get_closest_marker("xdist_group") is None:
+            # With several processes the tests of a file stay together, for its fixtures' sake.
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
     config.stash[NOT_RUN] = not_run
     items[:] = running
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist hands its list to the one that speaks to the user."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["not_run"] = session.config.stash.get(NOT_RUN, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {}).get("not_run", {})
+    node.config.stash.setdefault(NOT_RUN, {}).update(told)
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    not_run = config.stash.get(NOT_RUN, [])
+    not_run = config.stash.get(NOT_RUN, {})
     if not_run:
         terminalreporter.section("not run (make test APT=yes installs what they need)")
-        for nodeid, reason in not_run:
+        for nodeid, reason in sorted(not_run.items()):
             terminalreporter.line(f"not run: {nodeid}: {reason}")

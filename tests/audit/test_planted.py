@@ -413,3 +413,23 @@ def test_source_with_fewer_partitions_than_lanes(tmp_path: Path) -> None:
     assert counts(result) == {}
     assert result.verdict is Verdict.PROVEN
     assert result.missing_scans == ()
+
+
+def test_the_nearest_lower_neighbour_tells_whether_a_message_expired(tmp_path: Path) -> None:
+    # Message 3 expired with its neighbours; message 7 lies between messages that are there.
+    history = clean_run(lanes=1)
+    drop(history, "log", is_message(0, 0, 1, 2, 3, 7, cluster="target"))
+    drop(history, "receipts", is_message(0, 3, 7))
+    change(history, "scans", lambda row: row["cluster"] == "target", start=4)
+    result = judge(history, tmp_path, Sizes(rows_per_cell=4))
+    assert counts(result) == {"lost: expired at target": 1, "lost: not-mirrored": 1}
+
+
+def test_of_deliveries_from_two_partitions_the_earlier_is_the_first(tmp_path: Path) -> None:
+    # Assignments count per partition, so they say nothing about which of these came first.
+    history = clean_run(lanes=1, count=3, scans=False)
+    change(history, "receipts", is_message(0, 1), assignment=5)
+    receive(history, "p0", 0, 1, partition=1, offset=0, received_us=90_000)
+    result = judge(history, tmp_path)
+    assert result.metrics.latency_us["e2e_actual"].max == 2000
+    assert result.findings["duplicate: target"].count == 1

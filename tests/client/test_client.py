@@ -32,6 +32,7 @@ from shoal.wire.errors import Unencodable
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.messages import request_class
 from shoal.wire.records import Record, encode_batch
+from support.client_fast import FAST, T0, T1, client_of
 from support.client_scripted import (
     Asked,
     ScriptedCluster,
@@ -42,19 +43,6 @@ from support.client_scripted import (
     stay_silent,
 )
 from support.client_waiting import eventually
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST: dict[str, Any] = {
-    "reconnect.backoff.ms": 5,
-    "retry.backoff.ms": 5,
-    "request.timeout.ms": 3_000,
-    "default.api.timeout.ms": 3_000,
-}
-
-
-def client_of(cluster: ScriptedCluster, **changes: Any) -> Client:
-    more = {name.replace("_", "."): value for name, value in changes.items()}
-    return Client(FAST | {"bootstrap.servers": cluster.bootstrap} | more)
 
 
 def batch(records: int = 2) -> bytearray:

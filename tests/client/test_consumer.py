@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.consumer import Consumer, RawConsumer
 from shoal.client.errors import KafkaError, OffsetOutOfRange, TopicRecreated
@@ -17,6 +16,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.records import Record, encode_batch
+from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,
     ScriptedCluster,
@@ -26,21 +26,6 @@ from support.client_scripted import (
     stay_silent,
 )
 from support.client_waiting import eventually
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST: dict[str, Any] = {
-    "reconnect.backoff.ms": 5,
-    "retry.backoff.ms": 5,
-    "retry.backoff.max.ms": 20,
-    "request.timeout.ms": 2_000,
-    "default.api.timeout.ms": 3_000,
-    "fetch.max.wait.ms": 20,
-}
-
-
-def client_of(cluster: ScriptedCluster, **changes: Any) -> Client:
-    more = {name.replace("_", "."): value for name, value in changes.items()}
-    return Client(FAST | {"bootstrap.servers": cluster.bootstrap} | more)
 
 
 def fill(cluster: ScriptedCluster, tp: TopicPartition, batches: int, records: int = 3) -> None:

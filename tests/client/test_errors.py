@@ -28,10 +28,6 @@ def test_every_code_of_kafka_has_a_name_and_flags() -> None:
         assert facts.retriable == code.retriable
 
 
-def test_our_names_are_kafkas_names() -> None:
-    assert {code.name for code in Code} == {facts_of(code).name for code in Code}
-
-
 def test_a_code_from_the_future_is_named_by_its_number() -> None:
     error = error_for(30_000)
     assert error.name == "UNKNOWN_CODE_30000"

@@ -15,17 +15,12 @@ from shoal.client.metadata import (
     TopicMetadata,
     from_response,
 )
-from shoal.client.requests import build_request, read_answer
 from shoal.client.versions import BrokerVersions, Negotiation
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.errors import Malformed, Truncated
-from shoal.wire.messages import (
-    decode_response,
-    encode_response,
-    known_versions,
-    response_class,
-)
+from shoal.wire.building import build
+from shoal.wire.errors import Truncated
+from shoal.wire.messages import encode_response, known_versions, response_class
 
 TP = TopicPartition("t", 0)
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -116,7 +111,7 @@ def test_a_response_of_every_version_is_read(version: int) -> None:
         "topics": [topic],
         "error_code": Code.NONE,
     }
-    read = from_response(_response(cls, values))
+    read = from_response(build(cls, values))
     assert read.brokers == {2: BrokerAddress(2, "b", 99)}
     assert read.controller_id == 2
     known = read.topics["t"]
@@ -125,12 +120,6 @@ def test_a_response_of_every_version_is_read(version: int) -> None:
     assert known.partitions[3].isr == (2,)
     assert known.partitions[3].leader_epoch == (7 if version >= 7 else -1)
     assert read.leader(TopicPartition("t", 3)) == 2
-
-
-def _response(cls: type[Any], values: dict[str, Any]) -> Any:
-    from shoal.client.requests import _build
-
-    return _build(cls, values)
 
 
 def api_versions(
@@ -144,7 +133,7 @@ def api_versions(
     from kio.schema.errors import ErrorCode
 
     values = {"error_code": ErrorCode(code), "api_keys": keys, "throttle_time": 0} | more
-    return memoryview(encode_response(_response(cls, values), correlation_id=1))
+    return memoryview(encode_response(build(cls, values), correlation_id=1))
 
 
 def test_a_modern_broker_is_asked_once() -> None:
@@ -194,30 +183,3 @@ def test_the_newest_version_of_both_within_bounds() -> None:
         versions.newest(ApiKey.PRODUCE)
     with pytest.raises(UnsupportedByBroker, match="END_TXN in versions 9 to 9, we need 0 to 5"):
         versions.newest(ApiKey.END_TXN)
-
-
-def test_one_description_makes_requests_of_every_version() -> None:
-    values = {
-        "key": "k",
-        "coordinator_keys": ["k"],
-        "key_type": 1,
-    }
-    requests = [build_request(ApiKey.FIND_COORDINATOR, version, values) for version in range(7)]
-    assert requests[0].key == "k"
-    assert requests[4].coordinator_keys == ("k",)
-    timed = build_request(
-        ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None, "transaction_timeout": 1500}
-    )
-    assert timed.transaction_timeout.total_seconds() == pytest.approx(1.5)
-
-
-def test_surplus_bytes_behind_an_answer_are_ignored_but_nothing_else() -> None:
-    cls = response_class(ApiKey.API_VERSIONS, 2)
-    whole = bytes(api_versions(2, 0, {18: (0, 2)}))
-
-    def read(frame: memoryview) -> Any:
-        return decode_response(frame, cls)[1]
-
-    assert read_answer(read, memoryview(whole + b"\0\0")) == read(memoryview(whole))
-    with pytest.raises((Truncated, Malformed)):
-        read_answer(read, memoryview(whole[:-1]))

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import ClientClosed
 from shoal.client.producer import (
@@ -30,6 +29,7 @@ from shoal.wire.records import (
     encode_batch,
     encode_control_batch,
 )
+from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,
     ScriptedCluster,
@@ -40,22 +40,6 @@ from support.client_scripted import (
 )
 from support.client_waiting import eventually
 from support.wire_batches import raw_batch
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST: dict[str, Any] = {
-    "reconnect.backoff.ms": 5,
-    "retry.backoff.ms": 5,
-    "retry.backoff.max.ms": 20,
-    "request.timeout.ms": 2_000,
-    "default.api.timeout.ms": 3_000,
-    "delivery.timeout.ms": 4_000,
-    "linger.ms": 0,
-}
-
-
-def client_of(cluster: ScriptedCluster, **changes: Any) -> Client:
-    more = {name.replace("_", "."): value for name, value in changes.items()}
-    return Client(FAST | {"bootstrap.servers": cluster.bootstrap} | more)
 
 
 def batch(text: str = "value", records: int = 2) -> bytearray:

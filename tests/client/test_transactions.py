@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.delivery import Identity
 from shoal.client.errors import (
@@ -24,6 +23,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.records import Record, encode_batch
+from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,
     ScriptedCluster,
@@ -33,16 +33,6 @@ from support.client_scripted import (
     stay_silent,
 )
 from support.client_waiting import eventually
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST: dict[str, Any] = {
-    "reconnect.backoff.ms": 5,
-    "retry.backoff.ms": 5,
-    "retry.backoff.max.ms": 20,
-    "request.timeout.ms": 2_000,
-    "default.api.timeout.ms": 3_000,
-    "delivery.timeout.ms": 4_000,
-}
 
 
 def batch() -> bytearray:
@@ -121,11 +111,6 @@ async def second_protocol() -> AsyncIterator[tuple[ScriptedCluster, Coordinator]
 
 
 Scripted = tuple[ScriptedCluster, Coordinator]
-
-
-def client_of(cluster: ScriptedCluster, **changes: Any) -> Client:
-    more = {name.replace("_", "."): value for name, value in changes.items()}
-    return Client(FAST | {"bootstrap.servers": cluster.bootstrap} | more)
 
 
 def stored(cluster: ScriptedCluster, tp: TopicPartition) -> list[Batch]:

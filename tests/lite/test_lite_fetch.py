@@ -1,6 +1,5 @@
 """Reading: limits, long polls, offsets and epochs that are wrong, topics by id."""
 
-import datetime as dt
 import time
 import uuid
 
@@ -10,9 +9,7 @@ from shoal.lite.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response
 from support.lite_batches import NOW_MS, batch_of, values_of
-from support.lite_client import PlainClient, at
-
-_SECONDS = dt.timedelta(seconds=5)
+from support.lite_client import TIMEOUT_MS, PlainClient, at
 
 
 def test_a_fetch_waits_for_data_and_no_longer(
@@ -53,7 +50,7 @@ def test_a_topic_that_goes_away_ends_the_wait(
     client.send_fetch(at(topic, 0), max_wait_ms=20_000)
     with PlainClient(bootstrap) as admin:
         deleted = admin.request(
-            ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout=_SECONDS
+            ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout=TIMEOUT_MS
         ).responses
     assert [result.error_code for result in deleted] == [0]
     [fetched] = decode_fetch_response(12, client.receive_frame()).partitions
@@ -168,7 +165,7 @@ def test_deleted_records_are_out_of_range(client: PlainClient, topic: str) -> No
             ApiKey.DELETE_RECORDS,
             2,
             topics=[{"name": topic, "partitions": [item]}],
-            timeout=_SECONDS,
+            timeout=TIMEOUT_MS,
         )
         result = response.topics[0].partitions[0]
         return result.error_code, result.low_watermark

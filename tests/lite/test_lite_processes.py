@@ -16,7 +16,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, SystemFailure, UnreachableError, UsageError
 from shoal.wire.api_keys import ApiKey
 from support.lite_batches import batch_of, values_of
-from support.lite_client import TIMEOUT, PlainClient, at
+from support.lite_client import TIMEOUT_MS, PlainClient, at
 
 
 def now_ms() -> int:
@@ -106,7 +106,7 @@ def test_each_start_is_a_new_leader_epoch() -> None:
 def test_producers_and_their_ids_survive_a_kill() -> None:
     def new_id(client: PlainClient) -> int:
         answer = client.request(
-            ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=TIMEOUT
+            ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=TIMEOUT_MS
         )
         producer_id: int = answer.producer_id
         return producer_id
@@ -193,7 +193,7 @@ def test_a_topic_deleted_just_before_a_kill_stays_deleted(folder: Path) -> None:
             put(cluster.bootstrap, b"old")
             data = folder / "broker-1"
             left = data / "t-0.0-delete"
-            client.request(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout=TIMEOUT)
+            client.request(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout=TIMEOUT_MS)
             assert not (data / "t-0").exists()
         cluster.kill(1)
         # As a crash leaves it: the folder is renamed, or not even that.

@@ -1,6 +1,5 @@
 """Every version that ApiVersions announces is served; everything else gets what Kafka gives."""
 
-import datetime as dt
 import struct
 from typing import Any
 
@@ -10,9 +9,7 @@ from shoal.lite.api.table import APIS
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_response, response_class
 from support.lite_batches import batch_of
-from support.lite_client import PlainClient, at
-
-SECONDS = dt.timedelta(seconds=5)
+from support.lite_client import TIMEOUT_MS, PlainClient, at
 
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {
@@ -28,13 +25,13 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     },
     ApiKey.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
     ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
-    ApiKey.CREATE_TOPICS: {"topics": [], "timeout": SECONDS, "validate_only": True},
-    ApiKey.DELETE_TOPICS: {"topics": [], "topic_names": [], "timeout": SECONDS},
+    ApiKey.CREATE_TOPICS: {"topics": [], "timeout": TIMEOUT_MS, "validate_only": True},
+    ApiKey.DELETE_TOPICS: {"topics": [], "topic_names": [], "timeout": TIMEOUT_MS},
     ApiKey.DELETE_RECORDS: {
         "topics": [{"name": "swept", "partitions": [{"partition_index": 0, "offset": 0}]}],
-        "timeout": SECONDS,
+        "timeout": TIMEOUT_MS,
     },
-    ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": SECONDS},
+    ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": TIMEOUT_MS},
     ApiKey.DESCRIBE_CONFIGS: {
         "resources": [{"resource_type": 2, "resource_name": "swept", "configuration_keys": None}],
         "include_synonyms": True,
@@ -42,7 +39,7 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     },
     ApiKey.CREATE_PARTITIONS: {
         "topics": [{"name": "swept", "count": 2, "assignments": None}],
-        "timeout": SECONDS,
+        "timeout": TIMEOUT_MS,
         "validate_only": True,
     },
     ApiKey.INCREMENTAL_ALTER_CONFIGS: {

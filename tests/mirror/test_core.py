@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from shoal.client.backoff import Backoff
 from shoal.client.codes import Code
+from shoal.client.delivery import Identity
 from shoal.client.results import ProduceResult
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
 from shoal.mirror.handlers import BatchHandler, Handled
-from shoal.mirror.rewrite import ProducerIdentity
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, Batch
@@ -20,7 +20,7 @@ from shoal.wire.records import ControlType, decode_records, encode_batch, encode
 from support.mirror_batches import SequencedTarget, record_set, records_of, stored_batch
 
 PARTITION = TopicPartition("t", 0)
-IDENTITY = ProducerIdentity(77, 2)
+IDENTITY = Identity(77, 2)
 OK = ProduceResult(Outcome.OK)
 
 

@@ -9,11 +9,12 @@ from confluent_kafka import Producer
 
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
+from shoal.client.sessions import new_identity
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror import command
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.producers import last_sequence_of, new_identity
+from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.rewrite import prepare
 from shoal.mirror.runner import MirrorStatus
 from shoal.model.topics import TopicPartition

@@ -12,11 +12,12 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shoal.client.client import Client
-from shoal.client.requests import build_request
 from shoal.systems import apache_files
 from shoal.systems.apache import ApacheCluster
 from shoal.systems.ports import HOST, free_ports
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
+from shoal.wire.messages import request_class
 from support.apache import PROPERTIES, SHORT_LIVED_JVM
 
 USER, PASSWORD = "alice", "alice's secret"
@@ -82,9 +83,8 @@ async def create_scram_users(client: Client) -> None:
             "salt": SALT,
             "salted_password": hashlib.pbkdf2_hmac(digest, PASSWORD.encode(), SALT, ITERATIONS),
         }
-        request = build_request(
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": [credential]}
-        )
+        cls = request_class(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0)
+        request = build(cls, {"deletions": [], "upsertions": [credential]})
         response = await client.request(request)
         for result in response.results:
             assert result.error_code == 0, result.error_message

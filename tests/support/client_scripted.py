@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.client.codes import Code
-from shoal.client.requests import _build
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
+from shoal.wire.building import build
 from shoal.wire.fetch import (
     FetchedPartition,
     FetchRequest,
@@ -30,6 +30,7 @@ from shoal.wire.messages import (
     RequestFrame,
     decode_body,
     decode_request_header,
+    encode_request,
     encode_response,
     request_class,
     response_class,
@@ -165,7 +166,7 @@ class ScriptedCluster:
             return None
         if isinstance(answer, dict):
             cls = response_class(header.api_key, header.api_version)
-            body = _build(cls, {"throttle_time": 0} | answer)
+            body = build(cls, {"throttle_time": 0} | answer)
             answer = [encode_response(body, correlation_id=header.correlation_id)]
         return frame(answer)
 
@@ -179,7 +180,7 @@ class ScriptedCluster:
         low, high = self.ranges[ApiKey.API_VERSIONS]
         if not low <= asked.version <= high:
             cls = response_class(ApiKey.API_VERSIONS, 0)
-            refusal = _build(cls, {"error_code": 35, "api_keys": keys})
+            refusal = build(cls, {"error_code": 35, "api_keys": keys})
             return [encode_response(refusal, correlation_id=asked.header.correlation_id)]
         features = [
             {"name": name, "max_version_level": level, "min_version_level": 1}
@@ -364,7 +365,11 @@ def _body(header: RequestFrame, data: memoryview) -> Any:
     if header.api_key == ApiKey.API_VERSIONS:
         return None
     cls = request_class(header.api_key, header.api_version)
-    return decode_body(data, cls, header.body_position)
+    request = decode_body(data, cls, header.body_position)
+    _, _, correlation_id, client_id, _ = header
+    again = encode_request(request, correlation_id=correlation_id, client_id=client_id)
+    assert data == again, "to the byte"
+    return request
 
 
 def produce_answer(asked: Asked, answers: list[ProduceAnswer]) -> list[Any]:

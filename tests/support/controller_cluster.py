@@ -66,6 +66,8 @@ class ControllerCluster:
     ) -> None:
         self.now_ms = 1_000_000
         self.observer = ClusterState()
+        # The log, as far as it is not empty.
+        self.entries: list[tuple[Record, ...]] = []
         self.processes: dict[int, Process] = {}
         self.clean_ends: dict[int, str] = {}
         self.folders: dict[int, str] = {}
@@ -128,6 +130,9 @@ class ControllerCluster:
         self._follow(self.controller.activate(self.now_ms, "cluster"))
 
     def _follow(self, outcome: Outcome[A]) -> None:
+        if not outcome.records:
+            return
+        self.entries.append(outcome.records)
         for record in outcome.records:
             if isinstance(record, PartitionRecord):
                 before = None
@@ -174,11 +179,15 @@ class ControllerCluster:
             Heartbeat(
                 broker_id,
                 self.processes[broker_id].epoch,
-                self.observer.applied_count,
+                self.known_count(broker_id),
                 want_fence=want_fence,
                 want_shutdown=want_shutdown,
             )
         )
+
+    def known_count(self, _broker_id: int) -> int:
+        """How many records a broker has applied."""
+        return self.observer.applied_count
 
     def kill(self, *broker_ids: int) -> None:
         """Processes die at once, and whoever started them sees it."""

@@ -4,22 +4,27 @@ No retries, no checks, no pool: what the broker sends back, or that it hangs up,
 test sees.
 """
 
-import datetime as dt
 import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from shoal.lite.api.registry import build
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
 from shoal.wire.fetch import (
     FetchPartition,
     FetchResponse,
     decode_fetch_response,
     encode_fetch_request,
 )
-from shoal.wire.messages import decode_response, encode_request, request_class, response_class
+from shoal.wire.messages import (
+    decode_response,
+    encode_request,
+    encode_response,
+    request_class,
+    response_class,
+)
 from shoal.wire.produce import (
     ProduceAnswer,
     ProducePartition,
@@ -28,7 +33,7 @@ from shoal.wire.produce import (
 )
 
 PATIENCE_S = 10.0
-TIMEOUT = dt.timedelta(seconds=5)
+TIMEOUT_MS = 5_000
 
 
 class HungUp(Exception):
@@ -95,10 +100,10 @@ class PlainClient:
         self.send_frame(
             encode_request(message, correlation_id=self._correlation_id, client_id="test")
         )
-        correlation_id, response = decode_response(
-            self.receive_frame(), response_class(key, version)
-        )
+        answer = self.receive_frame()
+        correlation_id, response = decode_response(answer, response_class(key, version))
         assert correlation_id == self._correlation_id
+        assert answer == encode_response(response, correlation_id=correlation_id), "to the byte"
         return response
 
     def produce(
@@ -177,7 +182,7 @@ class PlainClient:
                     ],
                 }
             ],
-            timeout=TIMEOUT,
+            timeout=TIMEOUT_MS,
         )
         [result] = response.topics
         assert result.error_code == 0, result

@@ -84,10 +84,11 @@ def read(cluster: LiteCluster, topic: str, partitions: int = 1) -> dict[int, lis
         while unread and time.monotonic() < deadline:
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
+                index = message.partition() or 0
                 if error is None:
-                    values[message.partition()].append(message.value())
+                    values[index].append(message.value() or b"")
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(message.partition())
+                    unread.discard(index)
     assert not unread
     return values
 

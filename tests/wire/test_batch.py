@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.batch import HEADER_SIZE, LOG_APPEND_TIME, Batch, iter_batches
+from shoal.wire.batch import HEADER_SIZE, LOG_APPEND_TIME, Batch, iter_batches, sequence_after
 from shoal.wire.errors import CorruptBatch, Malformed, Unencodable, WireError
 from support.wire_batches import raw_batch
 
@@ -88,6 +88,13 @@ def test_every_field_is_read() -> None:
 def test_sequences_wrap_to_zero() -> None:
     assert Batch(view_of(base_sequence=2**31 - 3, last_offset_delta=9)).last_sequence == 6
     assert Batch(view_of(base_sequence=-1)).last_sequence == -1
+    assert sequence_after(2**31 - 1, 1) == 0
+    assert sequence_after(0, -1) == 2**31 - 1
+
+
+def test_a_batch_is_dense_if_no_offset_is_without_a_record() -> None:
+    assert Batch(view_of(last_offset_delta=9, record_count=10)).is_dense
+    assert not Batch(view_of(last_offset_delta=9, record_count=9)).is_dense
 
 
 @given(payload=st.binary(max_size=9000), edits=EDITS)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.errors import Malformed, Truncated, Unencodable, UnsupportedVersion
-from shoal.wire.hot import CurrentLeader, NodeEndpoint, Part
+from shoal.wire.errors import Truncated, Unencodable, UnsupportedVersion
+from shoal.wire.framing import Part
+from shoal.wire.hot import CurrentLeader, NodeEndpoint
 from shoal.wire.messages import decode_request_header
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,
@@ -259,15 +260,15 @@ def test_numbers_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_every_cut_is_found(version: int) -> None:
+def test_every_cut_is_found_and_surplus_bytes_are_passed_over(version: int) -> None:
     partitions = with_ids([ProducePartition("t", 1, b"abc"), ProducePartition("u", 2, b"")])
     frame = b"".join(encoded(version, partitions))
     position = decode_request_header(frame).body_position
     for size in range(position, len(frame)):
         with pytest.raises(Truncated):
             decode_produce_request(version, frame[:size], position)
-    with pytest.raises(Malformed, match="too many"):
-        decode_produce_request(version, frame + b"\x00", position)
+    whole = decode_produce_request(version, frame, position)
+    assert decode_produce_request(version, frame + b"\x00?", position) == whole
 
 
 @given(version=st.sampled_from(VERSIONS), answers=ANSWERS, seed=st.integers(0, 2**64))

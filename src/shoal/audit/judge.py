@@ -87,6 +87,11 @@ class _Round:
 
 def audit(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = None) -> Result:
     """Judge the ledgers of one run."""
+    return conclude(ledger, examine(ledger, runner, sizes=sizes))
+
+
+def examine(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = None) -> Evidence:
+    """Count everything that the ledgers of one run say."""
     sizes = sizes or Sizes()
     setting = make_setting(ledger)
     planned = [extent.planned for extent in setting.extents.values()]
@@ -115,8 +120,7 @@ def audit(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = No
         add_cell(parts, totals, None)
     settle_order(totals, summaries, tangled, of_order, stretch=setting.stretch)
     settle_tails(totals, Finding.TAIL_LOSS)
-    evidence = Evidence(setting, totals, settle_polls(polls, of_offsets))
-    return conclude(ledger, evidence)
+    return Evidence(setting, totals, settle_polls(polls, of_offsets))
 
 
 def _begins(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:

@@ -6,7 +6,7 @@ up. Only the pictures' series per second uses coarser buckets, which grow by 1/3
 
 import numpy as np
 
-from shoal.audit.arrays import Ints, counts_of_values
+from shoal.audit.arrays import LARGEST, Ints, counts_of_values, highest_by_pair
 from shoal.model.result import PERCENTILES, Latency
 
 _EXACT = 64  # below this every value has a bucket of its own
@@ -77,7 +77,7 @@ def buckets_per_second(times_us: Ints, values: Ints) -> Ints:
 
 def maxima_per_second(times_us: Ints, values: Ints) -> Ints:
     """Rows of (second, largest value)."""
-    seconds, places = np.unique(times_us // 1_000_000, return_inverse=True)
-    largest = np.full(len(seconds), np.iinfo(np.int64).min)
-    np.maximum.at(largest, places, values)
-    return np.stack([seconds, largest], axis=1)
+    seconds = times_us // 1_000_000
+    start = int(seconds.min(initial=LARGEST))
+    table = highest_by_pair(np.zeros_like(seconds), seconds - start, values)
+    return np.stack([table[:, 1] + start, table[:, 2]], axis=1)

@@ -28,12 +28,14 @@ def hand_out_order(task: OrderCell, setting: Setting) -> list[Part]:
             stream = view.index.streams[int(unit.stream[0])]
             name = unit_name(kind, group or None, stream, int(unit.partition[0]))
             if name in task.units:
-                parts.append(_hand_out(name, task, unit, times[low:high], setting.stretch))
+                parts.append(
+                    _hand_out(name, task, unit, times=times[low:high], stretch=setting.stretch)
+                )
     return parts
 
 
 def _hand_out(
-    name: UnitName, task: OrderCell, unit: Units, times: np.ndarray, stretch: int
+    name: UnitName, task: OrderCell, unit: Units, *, times: np.ndarray, stretch: int
 ) -> Part:
     spans = task.units[name]
     if spans is None:

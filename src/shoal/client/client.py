@@ -20,7 +20,7 @@ from shoal.client.pool import FETCH, PRODUCE
 from shoal.client.producing import Produced
 from shoal.client.results import ListedOffset
 from shoal.model.topics import TopicPartition
-from shoal.wire.hot import Records
+from shoal.wire.produce import Records
 
 
 class Client(Core):

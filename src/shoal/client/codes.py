@@ -1,77 +1,29 @@
-"""Kafka's error codes: the ones that this client acts on, and what each means for a try.
+"""Kafka's error codes, and what each means for a try.
 
 Rules of this file:
-- `Code` names only the codes that our own logic compares with. Names and retriable flags of
-  all codes come from kio's table, loaded when a name is first asked for.
+- Retriable flags come from kio's table, loaded when they are first asked for.
 - `outcome_of` is three-valued (ok, failed, unknown) and errs on the side of unknown: a code is
   "failed" only if every broker sends it before it appends. That depends on `acks`: with
   acks=all a leader that loses its place while it waits for followers answers
   NOT_LEADER_OR_FOLLOWER (or UNKNOWN_TOPIC_OR_PARTITION, or a storage error) after the append.
 """
 
-from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from shoal.model.findings import Outcome
+from shoal.wire.error_codes import Code
 
-
-class Code(IntEnum):
-    """Codes that the client acts on."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    REPLICA_NOT_AVAILABLE = 9
-    MESSAGE_TOO_LARGE = 10
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC_EXCEPTION = 17
-    RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    TOPIC_AUTHORIZATION_FAILED = 29
-    CLUSTER_AUTHORIZATION_FAILED = 31
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_SASL_MECHANISM = 33
-    ILLEGAL_SASL_STATE = 34
-    UNSUPPORTED_VERSION = 35
-    TOPIC_ALREADY_EXISTS = 36
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    POLICY_VIOLATION = 44
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    DUPLICATE_SEQUENCE_NUMBER = 46
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_PRODUCER_ID_MAPPING = 49
-    CONCURRENT_TRANSACTIONS = 51
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    KAFKA_STORAGE_ERROR = 56
-    SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59
-    LISTENER_NOT_FOUND = 72
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    OFFSET_NOT_AVAILABLE = 78
-    INVALID_RECORD = 87
-    THROTTLING_QUOTA_EXCEEDED = 89
-    PRODUCER_FENCED = 90
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_TOPIC_ID = 103
-    TRANSACTION_ABORTABLE = 120
-
+__all__ = [
+    "ACKS_ALL",
+    "COORDINATOR_MOVED",
+    "COORDINATOR_RETRY",
+    "INVALIDATES_METADATA",
+    "Code",
+    "CodeFacts",
+    "facts_of",
+    "outcome_of",
+]
 
 # What we know of the cluster is out of date: look again before the next try.
 INVALIDATES_METADATA: Final = frozenset(

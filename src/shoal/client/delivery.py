@@ -28,9 +28,8 @@ from shoal.client.codes import Code, facts_of
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch
+from shoal.wire.batch import Batch, sequence_after
 
-_SEQUENCE_MASK: Final = (1 << 31) - 1
 _OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 UNSENT: Final = -1
 
@@ -178,7 +177,7 @@ class PartitionLine:
         if self._identity is None or parcel.base_sequence != UNSENT:
             return
         parcel.base_sequence = self._next_sequence
-        self._next_sequence = (self._next_sequence + parcel.record_count) & _SEQUENCE_MASK
+        self._next_sequence = sequence_after(self._next_sequence, parcel.record_count)
         parcel.batch.edit(
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.epoch,

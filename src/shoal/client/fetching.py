@@ -20,7 +20,6 @@ from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
 from shoal.client.handshake import Link
 from shoal.client.metadata import ClusterMetadata
 from shoal.client.pool import FETCH
-from shoal.client.requests import read_answer
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -80,7 +79,7 @@ async def fetch_from(
         name=f"FETCH v{version}",
         timeout_s=core.request_timeout_s + limits.max_wait_ms / 1000,
     )
-    response = read_answer(lambda frame: decode_fetch_response(version, frame), answer)
+    response = decode_fetch_response(version, answer)
     if response.error_code != Code.NONE:
         raise error_for(response.error_code)
     fetched = _by_partition(response, wanted)

@@ -18,11 +18,11 @@ from shoal.client.codes import Code
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.errors import AuthenticationFailed, error_for
-from shoal.client.requests import build_request, read_answer
 from shoal.client.security import conversation, credentials_of
 from shoal.client.versions import BrokerVersions, Negotiation
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.messages import decode_response, encode_request, response_class
+from shoal.wire.building import build
+from shoal.wire.messages import decode_response, encode_request, request_class, response_class
 
 # A session is left after this part of its life, as Java's client does.
 _SESSION_SHARE: Final = 0.85
@@ -41,7 +41,7 @@ class Link:
         self, api_key: int, version: int, values: Mapping[str, Any], *, timeout_s: float
     ) -> Any:
         """One request and its response, by field values."""
-        return await self.send(build_request(api_key, version, values), timeout_s=timeout_s)
+        return await self.send(build(request_class(api_key, version), values), timeout_s=timeout_s)
 
     async def send(self, request: Any, *, timeout_s: float) -> Any:
         """One request and its response, as messages."""
@@ -49,7 +49,7 @@ class Link:
             self.connection, request, client_id=self.client_id, timeout_s=timeout_s
         )
         cls = response_class(request.__api_key__, request.__version__)
-        return read_answer(lambda frame: decode_response(frame, cls)[1], answer)
+        return decode_response(answer, cls)[1]
 
 
 async def send_message(
@@ -81,7 +81,7 @@ async def _negotiate(
     negotiation = Negotiation()
     software = {"client_software_name": "shoal", "client_software_version": __version__}
     while negotiation.result is None:
-        request = build_request(ApiKey.API_VERSIONS, negotiation.question, software)
+        request = build(request_class(ApiKey.API_VERSIONS, negotiation.question), software)
         answer = await send_message(
             connection, request, client_id=config.client_id, timeout_s=timeout_s
         )

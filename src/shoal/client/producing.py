@@ -21,17 +21,16 @@ from shoal.client.core import Core
 from shoal.client.errors import ClientError, ConnectionLost, RequestTimedOut
 from shoal.client.handshake import Link
 from shoal.client.pool import PRODUCE
-from shoal.client.requests import read_answer
 from shoal.client.results import ProduceResult
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.hot import Records
 from shoal.wire.produce import (
     PRODUCE_VERSIONS,
     ProduceAnswer,
     ProducePartition,
+    Records,
     decode_produce_response,
     encode_produce_request,
 )
@@ -165,7 +164,7 @@ async def _results(
     if acks == 0:
         return _all(batches, ProduceResult(Outcome.UNKNOWN))
     try:
-        answers = read_answer(lambda data: decode_produce_response(version, data), frame)
+        answers = decode_produce_response(version, frame)
     except WireError as error:
         return _all(batches, _lost(ClientError(f"{error}: an answer that cannot be read")))
     produced = _all(batches, ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR))

@@ -17,7 +17,7 @@ Rules of this file:
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from shoal.client.codes import COORDINATOR_RETRY, Code
 from shoal.client.core import Core
@@ -30,19 +30,16 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import (
     CONTROL_BIT,
-    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    TIMESTAMP_TYPE_BIT,
+    STORED_BITS,
     TRANSACTIONAL_BIT,
     Batch,
     iter_batches,
 )
 from shoal.wire.framing import Part
-
-_CLEARED_BITS: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
 
 
 class Session:
@@ -117,22 +114,27 @@ class IdempotentSession(Session):
         self._sender.identify(await self._new_identity())
 
     async def _new_identity(self) -> Identity:
-        values = {
-            "transactional_id": None,
-            # Of no meaning without a transactional id, but brokers check that it is positive.
-            "transaction_timeout": self._core.config.transaction_timeout_ms,
-        }
+        return await new_identity(self._core)
 
-        async def attempt() -> Identity:
-            response = await self._core.call(ApiKey.INIT_PRODUCER_ID, values)
-            code = int(response.error_code)
-            if code != Code.NONE:
-                error = error_for(code)
-                error.retriable = error.retriable or code in COORDINATOR_RETRY
-                raise error
-            return Identity(int(response.producer_id), int(response.producer_epoch))
 
-        return await self._core.retrying(attempt)
+async def new_identity(core: Core) -> Identity:
+    """A producer id that nobody has used; brokers of a new cluster may need a moment."""
+    values = {
+        "transactional_id": None,
+        # Of no meaning without a transactional id, but brokers check that it is positive.
+        "transaction_timeout": core.config.transaction_timeout_ms,
+    }
+
+    async def attempt() -> Identity:
+        response = await core.call(ApiKey.INIT_PRODUCER_ID, values)
+        code = int(response.error_code)
+        if code != Code.NONE:
+            error = error_for(code)
+            error.retriable = error.retriable or code in COORDINATOR_RETRY
+            raise error
+        return Identity(int(response.producer_id), int(response.producer_epoch))
+
+    return await core.retrying(attempt)
 
 
 def prepared_batch(tp: TopicPartition, given: Part | Batch, *, is_transactional: bool) -> Batch:
@@ -140,14 +142,14 @@ def prepared_batch(tp: TopicPartition, given: Part | Batch, *, is_transactional:
     batch = given if isinstance(given, Batch) else _only_batch(tp, given)
     if batch.attributes & CONTROL_BIT:
         raise UsageError(f"{tp}: a control batch is the broker's own; producers may not send one")
-    if batch.record_count != batch.last_offset_delta + 1:
+    if not batch.is_dense:
         raise UsageError(
             f"{tp}: {batch!r} has gaps, which brokers refuse",
             remedy="encode its records anew",
         )
     if batch.view.readonly:
         batch = Batch(memoryview(bytearray(batch.view)))
-    attributes = batch.attributes & ~_CLEARED_BITS
+    attributes = batch.attributes & ~STORED_BITS
     batch.edit(
         base_offset=0,
         attributes=attributes | TRANSACTIONAL_BIT if is_transactional else attributes,

@@ -310,4 +310,4 @@ def _exchange(port: int, line: bytes) -> bytes:
 
 def _wait_for_end(folder: ClusterFolder) -> None:
     """Until the supervisor and all nodes are gone: they hold the lock as long as they live."""
-    os.close(folder.lock(_EXIT_PATIENCE_S))
+    os.close(folder.lock(_EXIT_PATIENCE_S, is_ending=True))

@@ -89,10 +89,11 @@ class ClusterFolder:
                 remedy="name an empty folder, or one that does not exist",
             )
 
-    def lock(self, patience_s: float) -> int:
+    def lock(self, patience_s: float, *, is_ending: bool = False) -> int:
         """Take the folder; returns the descriptor that holds the lock, also in child processes.
 
-        Waits for what is about to end, but not for a cluster whose supervisor runs.
+        Waits for what is about to end, but not for a cluster whose supervisor runs, unless
+        that was told to end.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -101,7 +102,7 @@ class ClusterFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() < deadline and not self._is_supervised():
+                if time.monotonic() < deadline and (is_ending or not self._is_supervised()):
                     time.sleep(_LOCK_PAUSE_S)
                     continue
                 os.close(descriptor)

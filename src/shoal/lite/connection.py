@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from shoal.lite.api.registry import Answer, HangUp
@@ -165,7 +165,7 @@ class Connection:
 
     # Sending
 
-    def _send(self, answer: list[Part]) -> None:
+    def _send(self, answer: Sequence[Part | LogSlice]) -> None:
         parts = frame(answer)
         was_idle = not self._unsent
         self._unsent.extend(parts)

@@ -18,11 +18,11 @@ from typing import Final
 
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
+from shoal.client.sessions import new_identity
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import Counts, PartitionMirror
 from shoal.mirror.handlers import load_handler
 from shoal.mirror.positions import write_positions
-from shoal.mirror.producers import new_identity
 from shoal.mirror.runner import MirrorRunner, MirrorStatus
 from shoal.mirror.topics import prepare_topics
 from shoal.model.errors import LedgerError

@@ -23,21 +23,15 @@ from typing import Final, Self
 
 from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, facts_of
+from shoal.client.delivery import Identity
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import ProduceResult
 from shoal.mirror.handlers import BatchHandler, as_batch
-from shoal.mirror.rewrite import (
-    SEQUENCE_MASK,
-    ProducerIdentity,
-    dense_copy,
-    is_dense,
-    next_sequence,
-    prepare,
-)
+from shoal.mirror.rewrite import dense_copy, prepare
 from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch, iter_batches
+from shoal.wire.batch import SEQUENCE_MASK, Batch, iter_batches, sequence_after
 from shoal.wire.errors import CorruptBatch
 
 # What a broker remembers of a producer: older repetitions it cannot tell from new batches.
@@ -84,7 +78,7 @@ class Outgoing:
 
     @property
     def last_sequence(self) -> int:
-        return (self.base_sequence + self.batch.last_offset_delta) & SEQUENCE_MASK
+        return self.batch.last_sequence
 
 
 @dataclass(slots=True)
@@ -92,7 +86,7 @@ class PartitionMirror:
     """The state of one partition."""
 
     partition: TopicPartition
-    identity: ProducerIdentity
+    identity: Identity
     position: int  # the source offset to fetch next
     backoff: Backoff
     handler: BatchHandler | None = None
@@ -166,7 +160,7 @@ class PartitionMirror:
             return None
         if batch.base_offset < self.position:
             self.counts.trimmed += 1
-        elif not is_dense(batch):
+        elif not batch.is_dense:
             self.counts.closed_gaps += 1
         else:
             return batch
@@ -189,7 +183,7 @@ class PartitionMirror:
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             self.park(f"the handler failed on the batch at {self.position}: {error!r}", None)
             return None
-        if not is_dense(changed) or changed.is_control:
+        if not changed.is_dense or changed.is_control:
             self.park("the handler returned a batch with gaps, without records or of control", None)
             return None
         self.counts.changed += 1
@@ -200,7 +194,7 @@ class PartitionMirror:
         self._queue.append(
             Outgoing(batch, source_offset=source_offset, base_sequence=self._next_sequence)
         )
-        self._next_sequence = next_sequence(self._next_sequence, batch)
+        self._next_sequence = sequence_after(batch.last_sequence, 1)
         self.queued_bytes += batch.size
 
     # To the target.
@@ -260,7 +254,7 @@ class PartitionMirror:
         )
 
     def _resumes_after(self, last_sequence: int) -> bool:
-        ends = {(self._queue[0].base_sequence - 1) & SEQUENCE_MASK}
+        ends = {sequence_after(self._queue[0].base_sequence, -1)}
         ends.update(outgoing.last_sequence for outgoing in self._queue)
         return last_sequence in ends
 

@@ -10,41 +10,22 @@ Rules:
 - `dense_copy` decodes, and so checks the CRC first: encoding anew would make damage valid.
 """
 
-from typing import Final, NamedTuple
-
+from shoal.client.delivery import Identity
 from shoal.wire.batch import (
-    DELETE_HORIZON_BIT,
     NO_LEADER_EPOCH,
+    STORED_BITS,
     TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT,
     Batch,
 )
 from shoal.wire.records import decode_records, encode_batch
 
-SEQUENCE_MASK: Final = (1 << 31) - 1
-# Set by the source's broker or about its transactions. The delete horizon, if kept, would let
-# tombstones vanish early at the target.
-_SOURCE_BITS: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
 
-
-class ProducerIdentity(NamedTuple):
-    """Under which id the mirror writes to the target."""
-
-    producer_id: int
-    epoch: int
-
-
-def is_dense(batch: Batch) -> bool:
-    """Whether it has a record at each of its offsets: compaction takes some away."""
-    return batch.record_count == batch.last_offset_delta + 1
-
-
-def prepare(batch: Batch, identity: ProducerIdentity, base_sequence: int) -> None:
+def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
     """Make the header, in place, that of a batch from producer `identity`."""
     batch.edit(
         base_offset=0,
         leader_epoch=NO_LEADER_EPOCH,
-        attributes=batch.attributes & ~_SOURCE_BITS,
+        attributes=batch.attributes & ~STORED_BITS,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=base_sequence,
@@ -64,8 +45,3 @@ def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     if not records:
         return None
     return Batch(memoryview(encode_batch(records, codec=batch.codec)))
-
-
-def next_sequence(base_sequence: int, batch: Batch) -> int:
-    """The sequence after a batch's last; they wrap to 0."""
-    return (base_sequence + batch.last_offset_delta + 1) & SEQUENCE_MASK

@@ -7,7 +7,10 @@ Rules:
 - The JVM ends with this process, however it ends: its launcher watches a pipe to us.
 """
 
+import contextlib
+import logging
 import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future
@@ -15,13 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.errors import SystemFailure
+from shoal.pipeline.cells import warm_up
 from shoal.runtime.java import spark_environment
 
 JVM_END_TIMEOUT_S: Final = 30.0
+
+_log = logging.getLogger(__name__)
 
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -65,15 +72,28 @@ def start_session(master: str | None = None) -> SparkSession:
 
 def stop_session(session: SparkSession) -> None:
     """Stops Spark and waits until its JVM is gone."""
-    session.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to end its JVM
-    if gateway is None:
-        return
-    process = gateway.proc
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait(JVM_END_TIMEOUT_S)
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session makes its own
+    try:
+        session.stop()
+        if gateway is not None:
+            gateway.shutdown()
+    except Py4JError as error:
+        _log.warning("Spark's JVM did not end in good order: %s", error)
+    if gateway is not None:
+        _end(gateway.proc)
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next makes its own
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a JVM by the pipe that it watches, or else by force."""
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it is gone already
+            process.stdin.close()
+    try:
+        process.wait(JVM_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class SessionFuture:
@@ -90,9 +110,15 @@ class SessionFuture:
 
     def _start(self) -> None:
         try:
-            self._future.set_result(start_session(self._master))
-        except ShoalError as error:
+            session = start_session(self._master)
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the session
             self._future.set_exception(error)
+            return
+        self._future.set_result(session)
+        try:
+            warm_up(session)
+        except Exception as error:  # noqa: BLE001 - whoever uses the session will see it again
+            _log.debug("the session could not be warmed up: %s", error)
 
     def result(self) -> SparkSession:
         """The session, once it is there."""

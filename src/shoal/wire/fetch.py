@@ -12,17 +12,17 @@ begin before the offset that was asked for.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 from uuid import UUID
 
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.framing import Part, PieceT
 from shoal.wire.hot import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
-    Part,
+    Versions,
     Writer,
-    check_version,
     current_leader_bytes,
     encoder,
     node_endpoints_bytes,
@@ -38,8 +38,13 @@ from shoal.wire.messages import (
 from shoal.wire.primitives import INT32, INT64, Cursor, put_string
 
 FETCH_VERSIONS = range(4, 19)
-FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+_VERSIONS = Versions(
+    "Fetch",
+    FETCH_VERSIONS,
+    flexible_from=12,
+    topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
+)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -124,8 +129,8 @@ class SnapshotId(NamedTuple):
     epoch: int
 
 
-class FetchedPartition(NamedTuple):
-    """What one partition answers. Decoded records are a view into the frame."""
+class PartitionAnswer(NamedTuple, Generic[PieceT]):
+    """What one partition answers, with records of any kind that has a length."""
 
     topic: str
     topic_id: UUID | None
@@ -138,8 +143,14 @@ class FetchedPartition(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
     diverging_epoch: EpochEnd | None = None
     current_leader: CurrentLeader | None = None
-    records: memoryview = NO_RECORDS
+    records: PieceT = NO_RECORDS  # type: ignore[assignment]  # nothing, of any kind
     snapshot_id: SnapshotId | None = None
+
+
+class FetchedPartition(PartitionAnswer[memoryview]):
+    """As it is decoded: the records are a view into the frame."""
+
+    __slots__ = ()
 
 
 class FetchResponse(NamedTuple):
@@ -172,11 +183,11 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
     cluster_id: str | None = None,
 ) -> bytes:
     """A request, to be framed; what the version cannot carry is left out."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     header = put_request_header(
         ApiKey.FETCH, version, correlation_id=correlation_id, client_id=client_id
     )
-    writer = _writer(header, version)
+    writer: Writer[Part] = _VERSIONS.writer(version, header)
     if version < 15:
         writer.output += INT32.pack(replica_id)
     writer.output += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
@@ -206,8 +217,8 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
 
 def decode_fetch_request(version: int, frame: Part, position: int) -> FetchRequest:
     """The request whose body begins at `position` of the frame."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
-    cursor = _cursor(frame, position, version)
+    _VERSIONS.check(version)
+    cursor = _VERSIONS.cursor(version, frame, position)
     replica = (NO_REPLICA, NO_EPOCH)
     if version < 15:
         replica = (cursor.fixed(INT32, "replica id")[0], NO_EPOCH)
@@ -215,7 +226,7 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     session_id, session_epoch = NO_SESSION_ID, NO_SESSION_EPOCH
     if version >= 7:
         session_id, session_epoch = cursor.fixed(_SESSION, "fetch session")
-    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    uses_ids = _VERSIONS.use_ids(version)
 
     def read_forgotten(topic: str, topic_id: UUID | None) -> ForgottenPartition:
         return ForgottenPartition(topic, topic_id, cursor.fixed(INT32, "partition")[0])
@@ -229,7 +240,6 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     tagged = cursor.tags("Fetch request", _REQUEST_TAGS) if cursor.flexible else {}
     if version >= 15:
         replica = tagged.get(1, replica)
-    cursor.finish("Fetch request")
     return FetchRequest(
         replica_id=replica[0],
         max_wait_ms=max_wait_ms,
@@ -253,20 +263,20 @@ def encode_fetch_response(
     correlation_id: int,
     session_id: int,
     error_code: int,
-    partitions: Iterable[FetchedPartition],
+    partitions: Iterable[PartitionAnswer[PieceT]],
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Part]:
+) -> list[Part | PieceT]:
     """The parts of a response, to be framed; the record sets are among them as given."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     header = put_response_header(ApiKey.FETCH, version, correlation_id=correlation_id)
-    writer = _writer(header, version)
+    writer: Writer[PieceT] = _VERSIONS.writer(version, header)
     if version >= 7:
         writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
     else:
         writer.output += INT32.pack(throttle_ms)
 
-    def write(item: FetchedPartition) -> None:
+    def write(item: PartitionAnswer[PieceT]) -> None:
         _write_fetched(writer, item, version)
 
     writer.topics(partitions, write)
@@ -279,9 +289,9 @@ def encode_fetch_response(
 
 def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
     """A response; its record sets are views into the frame."""
-    check_version(version, FETCH_VERSIONS, "Fetch")
+    _VERSIONS.check(version)
     _, position = decode_response_header(frame, ApiKey.FETCH, version)
-    cursor = _cursor(frame, position, version)
+    cursor = _VERSIONS.cursor(version, frame, position)
     error_code, session_id = 0, NO_SESSION_ID
     if version >= 7:
         throttle_ms, error_code, session_id = cursor.fixed(_RESPONSE_FROM_7, "response")
@@ -293,24 +303,9 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
         read = partial(_read_flexible_fetched, cursor)
     else:
         read = partial(_read_fetched, cursor, version)
-    partitions = read_topics(
-        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=30
-    )
+    partitions = read_topics(cursor, read, uses_ids=_VERSIONS.use_ids(version), least_item_size=30)
     tagged = cursor.tags("Fetch response", _RESPONSE_TAGS) if cursor.flexible else {}
-    cursor.finish("Fetch response")
     return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
-
-
-def _writer(header: bytearray, version: int) -> Writer:
-    return Writer(
-        header,
-        flexible=version >= FIRST_FLEXIBLE_VERSION,
-        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
-    )
-
-
-def _cursor(frame: Part, position: int, version: int) -> Cursor:
-    return Cursor(memoryview(frame), position, flexible=version >= FIRST_FLEXIBLE_VERSION)
 
 
 def _cluster_id_bytes(cluster_id: str) -> bytearray:
@@ -333,7 +328,7 @@ _REQUEST_TAGS = {0: _read_cluster_id, 1: _read_replica_state}
 _RESPONSE_TAGS = {0: read_node_endpoints}
 
 
-def _write_partition(writer: Writer, item: FetchPartition, version: int) -> None:
+def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -> None:
     if version >= 12:
         writer.output += _PARTITION_FROM_12.pack(
             item.partition,
@@ -376,7 +371,7 @@ def _read_partition(
     return FetchPartition(*place, leader_epoch, last_fetched_epoch, log_start_offset)
 
 
-def _write_fetched(writer: Writer, item: FetchedPartition, version: int) -> None:
+def _write_fetched(writer: Writer[PieceT], item: PartitionAnswer[PieceT], version: int) -> None:
     writer.output += _FETCHED_FROM_4.pack(
         item.partition, item.error_code, item.high_watermark, item.last_stable_offset
     )
@@ -395,7 +390,7 @@ def _write_fetched(writer: Writer, item: FetchedPartition, version: int) -> None
         writer.no_tags()
 
 
-def _write_fetched_tags(writer: Writer, item: FetchedPartition) -> None:
+def _write_fetched_tags(writer: Writer[PieceT], item: PartitionAnswer[PieceT]) -> None:
     if not writer.flexible:
         return
     tagged: list[tuple[int, bytes]] = []

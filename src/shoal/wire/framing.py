@@ -12,12 +12,16 @@ Rules of this file:
   costs no more than one that announces 1 MiB.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from struct import Struct
+from typing import TypeVar
 
 from shoal.wire.errors import LimitExceeded, Malformed
 
 Part = bytes | bytearray | memoryview
+# What may stand among the parts of a message: only its length is looked at here, so that bytes
+# which are still in a file can go out from there.
+PieceT = TypeVar("PieceT", bound=Sized)
 
 # Kafka's own default of socket.request.max.bytes.
 DEFAULT_FRAME_LIMIT = 100 * 1024 * 1024
@@ -124,7 +128,7 @@ class FrameDecoder:
         return []
 
 
-def frame(parts: Sequence[Part]) -> list[Part]:
+def frame(parts: Sequence[PieceT]) -> list[bytes | PieceT]:
     """`parts` with their common length in front, ready for `writelines` or `sendmsg`."""
     length = sum(map(len, parts))
     if length > _LARGEST_LENGTH:

@@ -2,23 +2,20 @@
 
 Both are lists of topics that hold lists of partitions; callers see one flat list of partitions.
 Newer versions name a topic by its id, older ones by its name: the one that a version does not
-carry is "" or None. Record sets go in and come out as views, never as copies.
+carry is "" or None. Record sets come out as views, never as copies; they go in as views or as
+anything else that has a length, for the sender to make bytes of.
 """
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from struct import Struct
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from shoal.wire.errors import Unencodable, UnsupportedVersion
+from shoal.wire.framing import Part, PieceT
 from shoal.wire.primitives import Cursor, put_count, put_string, put_varint
-
-Part = bytes | bytearray | memoryview
-Records = Part | Sequence[Part]
-
-_PART_TYPES = (bytes, bytearray, memoryview)  # a union would take ten times as long to check
 
 NO_RECORDS = memoryview(b"")
 
@@ -60,7 +57,7 @@ Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")
 
 
-class Writer:
+class Writer(Generic[PieceT]):
     """The parts of a message under construction: bytes of ours, and record sets as given."""
 
     __slots__ = ("_parts", "flexible", "output", "uses_ids")
@@ -69,7 +66,7 @@ class Writer:
         self.output = header
         self.flexible = flexible
         self.uses_ids = uses_ids
-        self._parts: list[Part] = []
+        self._parts: list[Part | PieceT] = []
 
     def string(self, value: str | None) -> None:
         put_string(self.output, value, flexible=self.flexible)
@@ -77,14 +74,10 @@ class Writer:
     def count(self, count: int) -> None:
         put_count(self.output, count, flexible=self.flexible)
 
-    def records(self, records: Records) -> None:
+    def records(self, *pieces: PieceT) -> None:
         """The length of a record set, and the record set in as many pieces as it was given."""
-        if isinstance(records, _PART_TYPES):
-            put_count(self.output, len(records), flexible=self.flexible)
-            self._parts += (self.output, records)
-        else:
-            put_count(self.output, sum(map(len, records)), flexible=self.flexible)
-            self._parts += (self.output, *records)
+        put_count(self.output, sum(map(len, pieces)), flexible=self.flexible)
+        self._parts += (self.output, *pieces)
         self.output = bytearray()
 
     def topics(self, items: Iterable[OfTopicT], write_item: Callable[[OfTopicT], None]) -> None:
@@ -115,7 +108,7 @@ class Writer:
             put_varint(self.output, len(data))
             self.output += data
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[Part | PieceT]:
         """All parts, in order."""
         return [*self._parts, self.output] if self.output else self._parts
 
@@ -126,6 +119,37 @@ class Writer:
             raise Unencodable(f"topic {item.topic!r} without the id that this version asks for")
         else:
             self.output += item.topic_id.bytes
+
+
+class Versions(NamedTuple):
+    """The versions of a message that we know, and from which on they are of what layout."""
+
+    name: str
+    known: range
+    flexible_from: int
+    topic_ids_from: int
+
+    def check(self, version: int) -> None:
+        """Refuse a version whose layout we do not know."""
+        if version not in self.known:
+            raise UnsupportedVersion(
+                f"{self.name} {version} is not among the known versions "
+                f"{self.known[0]} to {self.known[-1]}"
+            )
+
+    def use_ids(self, version: int) -> bool:
+        """Whether topics are named by their ids."""
+        return version >= self.topic_ids_from
+
+    def writer(self, version: int, header: bytearray) -> "Writer[PieceT]":
+        """What writes a message behind its header."""
+        return Writer(
+            header, flexible=version >= self.flexible_from, uses_ids=self.use_ids(version)
+        )
+
+    def cursor(self, version: int, frame: Part, position: int) -> Cursor:
+        """What reads a message whose body begins at `position`."""
+        return Cursor(memoryview(frame), position, flexible=version >= self.flexible_from)
 
 
 def read_topics(
@@ -191,13 +215,6 @@ def node_endpoints_bytes(endpoints: Sequence[NodeEndpoint]) -> bytearray:
         put_string(output, endpoint.rack, flexible=True)
         output.append(0)
     return output
-
-
-def check_version(version: int, known: range, name: str) -> None:
-    """Refuse a version whose layout we do not know."""
-    if version not in known:
-        message = f"{name} {version} is not among the known versions {known[0]} to {known[-1]}"
-        raise UnsupportedVersion(message)
 
 
 def encoder(encode: Callable[Parameters, ResultT]) -> Callable[Parameters, ResultT]:

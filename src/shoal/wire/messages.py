@@ -132,7 +132,7 @@ def decode_response(frame: Bytes, response_type: type[PayloadT]) -> tuple[int, P
 
 
 def decode_body(frame: Bytes, message_type: type[PayloadT], position: int) -> PayloadT:
-    """The message that reaches from `position` to the end of the frame."""
+    """The message that begins at `position` of the frame; what lies behind it is passed over."""
     return _codec().decode(memoryview(frame), message_type, position)  # type: ignore[no-any-return]
 
 

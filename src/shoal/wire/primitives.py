@@ -9,6 +9,9 @@ Rules of this file:
 - A count is refused when its items cannot fit in the bytes left; and the items of one message
   are limited, because two bytes on the wire can be two hundred in memory.
 - Tagged fields that nobody asked for are skipped by their size: they come from newer peers.
+- A message ends where its last field ends. Bytes behind it are passed over, as Apache Kafka's
+  brokers and clients do, because there are peers that send some: librdkafka's request for the
+  metadata of all topics has three, and its mock brokers' answers have others.
 """
 
 import struct
@@ -159,12 +162,6 @@ class Cursor:
                 found[tag] = self._read_tag(reader, size, f"{what}, tag {tag}")
         return found
 
-    def finish(self, what: str) -> None:
-        """Nothing may be left: bytes that we do not understand are not to be ignored."""
-        if self.position != self.end:
-            message = f"{what}: {self.end - self.position} bytes too many"
-            raise Malformed(message, position=self.position)
-
     def _read_tag(self, reader: Callable[["Cursor"], Any], size: int, what: str) -> Any:
         """Read a tagged field inside its size: it can neither reach beyond it nor stop short."""
         outer_view, outer_end = self.view, self.end
@@ -173,7 +170,9 @@ class Cursor:
             self._raise_truncated(what, size)
         self.view, self.end = outer_view[:tag_end], tag_end
         value = reader(self)
-        self.finish(what)
+        if self.position != tag_end:
+            message = f"{what}: {tag_end - self.position} bytes too many"
+            raise Malformed(message, position=self.position)
         self.view, self.end = outer_view, outer_end
         return value
 

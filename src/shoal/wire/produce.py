@@ -16,14 +16,13 @@ from uuid import UUID
 
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Unencodable
+from shoal.wire.framing import Part
 from shoal.wire.hot import (
     NO_RECORDS,
     CurrentLeader,
     NodeEndpoint,
-    Part,
-    Records,
+    Versions,
     Writer,
-    check_version,
     current_leader_bytes,
     encoder,
     node_endpoints_bytes,
@@ -38,8 +37,13 @@ from shoal.wire.messages import (
 from shoal.wire.primitives import INT32, INT64, Cursor
 
 PRODUCE_VERSIONS = range(3, 14)
-FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+_VERSIONS = Versions(
+    "Produce",
+    PRODUCE_VERSIONS,
+    flexible_from=9,
+    topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
+)
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -48,9 +52,11 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 _ANSWER_FROM_3 = Struct(">ihqq")
 _ANSWER_FROM_5 = Struct(">ihqqq")
-
-
 _ANSWER_TAGS = {0: read_current_leader}
+
+_PART_TYPES = (bytes, bytearray, memoryview)  # a union would take ten times as long to check
+
+Records = Part | Sequence[Part]
 
 
 class ProducePartition(NamedTuple):
@@ -114,18 +120,21 @@ def encode_produce_request(
     partitions: Sequence[ProducePartition],
 ) -> list[Part]:
     """The parts of a request, to be framed; the record sets are among them as given."""
-    check_version(version, PRODUCE_VERSIONS, "Produce")
+    _VERSIONS.check(version)
     _refuse_repetition(partitions, version)
     header = put_request_header(
         ApiKey.PRODUCE, version, correlation_id=correlation_id, client_id=client_id
     )
-    writer = _writer(header, version)
+    writer: Writer[Part] = _VERSIONS.writer(version, header)
     writer.string(transactional_id)
     writer.output += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
 
     def write(item: ProducePartition) -> None:
         writer.output += INT32.pack(item.partition)
-        writer.records(item.records)
+        if isinstance(item.records, _PART_TYPES):
+            writer.records(item.records)
+        else:
+            writer.records(*item.records)
         writer.no_tags()
 
     writer.topics(partitions, write)
@@ -135,8 +144,8 @@ def encode_produce_request(
 
 def decode_produce_request(version: int, frame: Part, position: int) -> ProduceRequest:
     """The request whose body begins at `position` of the frame."""
-    check_version(version, PRODUCE_VERSIONS, "Produce")
-    cursor = _cursor(frame, position, version)
+    _VERSIONS.check(version)
+    cursor = _VERSIONS.cursor(version, frame, position)
     transactional_id = cursor.nullable_string("transactional id")
     acks, timeout_ms = cursor.fixed(_ACKS_AND_TIMEOUT, "acks and timeout")
 
@@ -149,12 +158,9 @@ def decode_produce_request(version: int, frame: Part, position: int) -> ProduceR
             topic, partition, NO_RECORDS if records is None else records, topic_id
         )
 
-    partitions = read_topics(
-        cursor, read, uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, least_item_size=6
-    )
+    partitions = read_topics(cursor, read, uses_ids=_VERSIONS.use_ids(version), least_item_size=6)
     if cursor.flexible:
         cursor.tags("Produce request")
-    cursor.finish("Produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -168,9 +174,9 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """A response, to be framed; what the version cannot carry is left out."""
-    check_version(version, PRODUCE_VERSIONS, "Produce")
+    _VERSIONS.check(version)
     header = put_response_header(ApiKey.PRODUCE, version, correlation_id=correlation_id)
-    writer = _writer(header, version)
+    writer: Writer[Part] = _VERSIONS.writer(version, header)
 
     def write(answer: ProduceAnswer) -> None:
         _write_answer(writer, answer, version)
@@ -186,43 +192,30 @@ def encode_produce_response(
 
 def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     """The answers of a response. Endpoints of new leaders are skipped: metadata has them."""
-    check_version(version, PRODUCE_VERSIONS, "Produce")
+    _VERSIONS.check(version)
     _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
-    cursor = _cursor(frame, position, version)
+    cursor = _VERSIONS.cursor(version, frame, position)
 
     answers = read_topics(
         cursor,
         partial(_read_answer, cursor, version),
-        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        uses_ids=_VERSIONS.use_ids(version),
         least_item_size=_ANSWER_FROM_3.size,
     )
     cursor.fixed(INT32, "throttle time")
     if cursor.flexible:
         cursor.tags("Produce response")
-    cursor.finish("Produce response")
     return answers
 
 
-def _writer(header: bytearray, version: int) -> Writer:
-    return Writer(
-        header,
-        flexible=version >= FIRST_FLEXIBLE_VERSION,
-        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
-    )
-
-
-def _cursor(frame: Part, position: int, version: int) -> Cursor:
-    return Cursor(memoryview(frame), position, flexible=version >= FIRST_FLEXIBLE_VERSION)
-
-
 def _refuse_repetition(partitions: Sequence[ProducePartition], version: int) -> None:
-    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    uses_ids = _VERSIONS.use_ids(version)
     seen = {(item.topic_id if uses_ids else item.topic, item.partition) for item in partitions}
     if len(seen) != len(partitions):
         raise Unencodable("a partition is named twice in one Produce request")
 
 
-def _write_answer(writer: Writer, answer: ProduceAnswer, version: int) -> None:
+def _write_answer(writer: Writer[Part], answer: ProduceAnswer, version: int) -> None:
     writer.output += _ANSWER_FROM_3.pack(
         answer.partition, answer.error_code, answer.base_offset, answer.append_time_ms
     )

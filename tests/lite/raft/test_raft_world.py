@@ -60,9 +60,9 @@ def test_invariants_hold_and_the_quorum_finds_itself_again(name: str) -> None:
         world.calm_down()
         counts += world.counts
     # Trivial histories would prove nothing.
-    assert counts["leaders"] > 40
-    assert counts["crashes"] > 100
-    assert counts["committed"] > 100
+    assert counts["leaders"] > 30
+    assert counts["crashes"] > 50
+    assert counts["committed"] > 50
 
 
 def test_a_history_is_the_same_again() -> None:

@@ -23,7 +23,7 @@ Gaps
 
 import asyncio
 
-from shoal.lite.api.fetch_answers import as_records, encoded, failed
+from shoal.lite.api.fetch_answers import Fetched, as_records, encoded, failed
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.api.replica_fetch import answer_replica
 from shoal.lite.codes import Code, Refused
@@ -33,9 +33,9 @@ from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
     EpochEnd,
-    FetchedPartition,
     FetchPartition,
     FetchRequest,
+    PartitionAnswer,
     decode_fetch_request,
 )
 
@@ -75,7 +75,7 @@ class _Read:
             self.has_error or self.size_bytes >= fetch.min_bytes or not fetch.partitions
         )
 
-    def _fetched(self, item: FetchPartition) -> FetchedPartition:
+    def _fetched(self, item: FetchPartition) -> Fetched:
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
@@ -88,7 +88,7 @@ class _Read:
             return failed(item, refused.code)
         self.has_error = self.has_error or diverging is not None
         self.readable.append(partition)
-        return FetchedPartition(
+        return PartitionAnswer(
             item.topic,
             item.topic_id,
             item.partition,

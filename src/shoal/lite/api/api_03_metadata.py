@@ -47,7 +47,12 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     state = core.state
     return request.answer(
         brokers=[
-            {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": None}
+            {
+                "node_id": broker.broker_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+            }
             for broker in core.listed_brokers()
         ],
         cluster_id=state.cluster_id,
@@ -115,9 +120,11 @@ def _described(state: ClusterState, topic: Topic) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": partition.replicas,
                 "isr_nodes": partition.in_sync,
-                "offline_replicas": tuple(
-                    broker for broker in partition.replicas if not state.is_active(broker)
-                ),
+                "offline_replicas": [
+                    broker_id
+                    for broker_id in partition.replicas
+                    if not state.can_serve(partition, broker_id)
+                ],
             }
             for index, partition in sorted(topic.partitions.items())
         ],

@@ -16,10 +16,11 @@ Gaps
 
 import re
 
-from shoal.lite.api.registry import APIS, Answer, Api, Request, build, register
+from shoal.lite.api.registry import APIS, Answer, Api, Request, register
 from shoal.lite.codes import Code
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
 from shoal.wire.messages import encode_response, response_class
 
 _LEGAL_CLIENT = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

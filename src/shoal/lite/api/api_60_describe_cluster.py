@@ -29,7 +29,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "broker_id": broker.broker_id,
                 "host": broker.host,
                 "port": broker.port,
-                "rack": None,
+                "rack": broker.rack,
             }
             for broker in core.listed_brokers()
             if wants_brokers

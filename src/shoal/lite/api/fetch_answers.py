@@ -1,7 +1,6 @@
 """What answers to consumers and to followers have in common."""
 
 from collections.abc import Sequence
-from typing import cast
 
 from shoal.lite.api.registry import Answer, Request
 from shoal.lite.codes import Code
@@ -9,8 +8,8 @@ from shoal.lite.log.slices import LogSlice
 from shoal.wire.fetch import (
     NO_OFFSET,
     NO_SESSION_ID,
-    FetchedPartition,
     FetchPartition,
+    PartitionAnswer,
     encode_fetch_response,
 )
 
@@ -18,17 +17,18 @@ from shoal.wire.fetch import (
 _LEAST_SENT_FROM_FILE_BYTES = 16 * 1024
 
 
-def as_records(records: LogSlice) -> memoryview:
-    """A record set for the encoder, which leaves large ones in their file."""
+Fetched = PartitionAnswer[memoryview | LogSlice]
+
+
+def as_records(records: LogSlice) -> memoryview | LogSlice:
+    """A record set for an answer; large ones are sent from their file."""
     if len(records) < _LEAST_SENT_FROM_FILE_BYTES:
         return memoryview(bytes(records))
-    # The encoder puts record sets among its parts as they are: the connection sends this one
-    # from the file. Only its length is looked at on the way.
-    return cast("memoryview", [records])
+    return records
 
 
-def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) -> FetchedPartition:
-    return FetchedPartition(
+def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) -> Fetched:
+    return PartitionAnswer(
         item.topic,
         item.topic_id,
         item.partition,
@@ -40,7 +40,7 @@ def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) 
 
 
 def encoded(
-    request: Request, partitions: Sequence[FetchedPartition], error_code: Code = Code.NONE
+    request: Request, partitions: Sequence[Fetched], error_code: Code = Code.NONE
 ) -> Answer:
     return encode_fetch_response(
         request.version,

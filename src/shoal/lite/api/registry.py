@@ -5,26 +5,30 @@ expects none, or something to await for either. Errors that concern a part of a 
 into the answer; `HangUp`, or a wire error, costs the client its connection.
 """
 
-import datetime as dt
-import types
-import typing
 from collections.abc import Awaitable, Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from shoal.lite.core import BrokerCore
+from shoal.lite.log.slices import LogSlice
 from shoal.model.errors import Blame, ShoalError
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import build
 from shoal.wire.framing import Part
-from shoal.wire.messages import RequestFrame, encode_response, request_class, response_class
-from shoal.wire.primitives import Cursor
+from shoal.wire.messages import (
+    RequestFrame,
+    decode_body,
+    encode_response,
+    request_class,
+    response_class,
+)
 
 # Parts of a response without the frame's length; None where the client expects no response.
-# Among the parts there may be a `LogSlice`, which is sent from its file.
-Answer = list[Part] | None
+# A `LogSlice` among them is sent from its file.
+Answer = list[Part | LogSlice] | None
 Handler = Callable[[BrokerCore, "Request"], Answer | Awaitable[Answer]]
 
-_NO_TIME = dt.timedelta(0)
+_NO_THROTTLE = {"throttle_time": 0}
 
 
 class HangUp(ShoalError):
@@ -45,21 +49,14 @@ class Request:
         return self.header.api_version
 
     def body(self) -> Any:
-        """The request as kio describes it.
-
-        Bytes behind it are passed over, as Apache Kafka does: librdkafka's request for the
-        metadata of all topics has three.
-        """
+        """The request as kio describes it."""
         cls = request_class(self.header.api_key, self.header.api_version)
-        from shoal.wire.codec import entity_format
-
-        cursor = Cursor(self.frame, self.header.body_position, flexible=cls.__flexible__)
-        return entity_format(cls).read(cursor)
+        return decode_body(self.frame, cls, self.header.body_position)
 
     def answer(self, **values: Any) -> Answer:
         """A response of the request's version; what that version does not have is left out."""
         cls = response_class(self.header.api_key, self.header.api_version)
-        response = build(cls, values)
+        response = build(cls, _NO_THROTTLE | values)
         return [encode_response(response, correlation_id=self.header.correlation_id)]
 
 
@@ -88,61 +85,3 @@ def register(
     """The registration line of an API file: versions `least` to `most` are served."""
     api = APIS[key] = Api(key, least, most, handle, advertised_from)
     return api
-
-
-class _Member(NamedTuple):
-    name: str
-    nested: type[Any] | None
-    is_array: bool
-    is_required: bool
-
-
-def build(cls: type[Any], values: dict[str, Any]) -> Any:
-    """A message from plain values: dictionaries for structures, lists of them for arrays.
-
-    Fields that the class does not have are dropped, so that one call serves all versions.
-    """
-    arguments = {}
-    for member in _members(cls):
-        if member.name in values:
-            value = values[member.name]
-        elif member.name == "throttle_time":
-            value = _NO_TIME
-        elif member.is_required:
-            raise TypeError(f"{cls.__name__} needs {member.name}")
-        else:
-            continue
-        nested = member.nested
-        if nested is not None and value is not None:
-            value = (
-                tuple(build(nested, item) for item in value)
-                if member.is_array
-                else (build(nested, value))
-            )
-        arguments[member.name] = value
-    return cls(**arguments)
-
-
-_MEMBERS: dict[type[Any], tuple[_Member, ...]] = {}
-
-
-def _members(cls: type[Any]) -> tuple[_Member, ...]:
-    known = _MEMBERS.get(cls)
-    if known is None:
-        known = _MEMBERS[cls] = tuple(
-            _Member(field.name, *_nested(field.type), is_required=field.default is MISSING)
-            for field in fields(cls)
-        )
-    return known
-
-
-def _nested(annotation: Any) -> tuple[type[Any] | None, bool]:
-    """The structure that a field holds, if any, and whether it holds many."""
-    if isinstance(annotation, types.UnionType):
-        annotation = next(
-            member for member in typing.get_args(annotation) if member is not types.NoneType
-        )
-    is_array = typing.get_origin(annotation) is tuple
-    if is_array:
-        annotation = typing.get_args(annotation)[0]
-    return (annotation if is_dataclass(annotation) else None), is_array  # type: ignore[return-value]

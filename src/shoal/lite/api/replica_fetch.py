@@ -11,7 +11,7 @@ Rules of this file:
 import asyncio
 from dataclasses import dataclass
 
-from shoal.lite.api.fetch_answers import as_records, encoded, failed
+from shoal.lite.api.fetch_answers import Fetched, as_records, encoded, failed
 from shoal.lite.api.registry import Answer, Request
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
@@ -19,7 +19,7 @@ from shoal.lite.log.slices import NOTHING
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import ReplicaFetch
-from shoal.wire.fetch import EpochEnd, FetchedPartition, FetchPartition, FetchRequest
+from shoal.wire.fetch import EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
@@ -32,7 +32,7 @@ class _Item:
     partition: Partition | None = None
     leader: LeaderPartition | None = None
     leader_epoch: int = -1
-    answer: FetchedPartition | None = None
+    answer: Fetched | None = None
 
 
 def answer_replica(
@@ -65,7 +65,7 @@ def _judged(
     if verdict.code != Code.NONE:
         item.answer = failed(asked, verdict.code, verdict.log_start_offset)
     elif verdict.diverging is not None:
-        item.answer = FetchedPartition(
+        item.answer = PartitionAnswer(
             asked.topic,
             asked.topic_id,
             asked.partition,
@@ -130,7 +130,7 @@ class _HeldFetch:
     def answer(self) -> Answer:
         return encoded(self._request, [item.answer or self._given(item) for item in self._items])
 
-    def _given(self, item: _Item) -> FetchedPartition:
+    def _given(self, item: _Item) -> Fetched:
         asked, partition, leader = item.asked, item.partition, item.leader
         assert partition is not None  # noqa: S101 - for the type checker
         assert leader is not None  # noqa: S101
@@ -150,7 +150,7 @@ class _HeldFetch:
         except Refused as refused:
             return failed(asked, refused.code)
         leader.told(self._fetch.replica_id, leader.high_watermark)
-        return FetchedPartition(
+        return PartitionAnswer(
             asked.topic,
             asked.topic_id,
             asked.partition,

@@ -4,6 +4,9 @@ A proposal is compare-and-set (KIP-497): it names the leader epoch and the parti
 it is based on, and one that is based on anything else is refused, so that the leader finds out
 what it missed. Replicas that are fenced or shut down are refused (KIP-841), and so are those
 who have been registered again since the leader heard of them (KIP-903): they may have less.
+
+What is granted has a new partition epoch even if it changes nothing: a leader that takes back a
+proposal can be sure that no late copy of it is granted any more.
 """
 
 from dataclasses import replace
@@ -11,7 +14,7 @@ from dataclasses import replace
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.changes import Changes
 from shoal.lite.controller.lookup import existing_partition
-from shoal.lite.controller.partitions import ordered, settle
+from shoal.lite.controller.partitions import ordered, renew, settle
 from shoal.lite.controller.records import PartitionRecord
 from shoal.lite.controller.requests import (
     UNKNOWN_EPOCH,
@@ -34,10 +37,12 @@ def alter_partitions(changes: Changes, request: AlterPartitions) -> list[InSyncA
         except Refused as refused:
             answers.append(InSyncAnswer(*key, refused.code))
             continue
-        after = _with_members(changes, partition, {member for member, _ in change.in_sync})
-        # The end of a reassignment may have cost the leader its place.
-        leads = after.leader == request.broker_id
-        answers.append(InSyncAnswer(*key, Code.NONE if leads else Code.NEW_LEADER_ELECTED, after))
+        wanted = _with_members(partition, {member for member, _ in change.in_sync})
+        after = renew(changes, wanted)
+        # With the end of a reassignment comes a new leader epoch, and maybe another leader.
+        is_new_epoch = after.leader_epoch != partition.leader_epoch
+        code = Code.NEW_LEADER_ELECTED if is_new_epoch else Code.NONE
+        answers.append(InSyncAnswer(*key, code, after))
     return answers
 
 
@@ -57,21 +62,16 @@ def shrink(changes: Changes, request: ShrinkInSync) -> None:
     if partition.leader not in members:
         message = f"{request.partition}: the leader cannot leave the in-sync set"
         raise Refused(Code.INVALID_REQUEST, message)
-    _with_members(changes, partition, members)
+    settle(changes, _with_members(partition, members))
 
 
-def _with_members(
-    changes: Changes, partition: PartitionRecord, members: set[int]
-) -> PartitionRecord:
-    leaving = set(partition.in_sync) - members
-    eligible = {*partition.eligible, *leaving}
-    return settle(
-        changes,
-        replace(
-            partition,
-            in_sync=ordered(members, partition.replicas),
-            eligible=ordered(eligible, partition.replicas),
-        ),
+def _with_members(partition: PartitionRecord, members: set[int]) -> PartitionRecord:
+    """Whoever leaves has everything that was committed so far."""
+    complete = {*partition.eligible, *partition.in_sync}
+    return replace(
+        partition,
+        in_sync=ordered(members, partition.replicas),
+        eligible=ordered(complete - members, partition.replicas),
     )
 
 

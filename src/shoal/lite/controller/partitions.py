@@ -33,13 +33,21 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     """
     state = changes.state
     before = state.partition(*wanted.key)
-    after = _led(state, _reassigned(state, wanted))
-    after = _with_eligible(state, wanted, after)
-    after = _with_recovery(state, after)
-    after = replace(after, failed=ordered(after.failed, after.replicas))
+    wanted = _reassigned(state, wanted)
+    in_sync, leader = _elected(state, wanted)
+    is_led = leader != NO_LEADER
+    after = replace(
+        wanted,
+        in_sync=ordered(in_sync, wanted.replicas),
+        leader=leader,
+        eligible=_eligible(state, wanted, in_sync),
+        failed=ordered(wanted.failed, wanted.replicas),
+        lost=() if is_led else wanted.lost,
+        recovering=not is_led and (wanted.recovering or state.allows_unclean_election(wanted)),
+    )
     if after == before:
         return before
-    is_new_epoch = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
+    is_new_epoch = leader != before.leader or not set(before.replicas) <= set(after.replicas)
     after = replace(
         after,
         leader_epoch=before.leader_epoch + is_new_epoch,
@@ -49,10 +57,14 @@ def settle(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     return after
 
 
-def renew(changes: Changes, partition: PartitionRecord) -> None:
+def renew(changes: Changes, wanted: PartitionRecord) -> PartitionRecord:
     """Settle a partition, and give it a higher partition epoch even if nothing else changes."""
-    if settle(changes, partition) is partition:
-        changes.emit(replace(partition, partition_epoch=partition.partition_epoch + 1))
+    before = changes.state.partition(*wanted.key)
+    after = settle(changes, wanted)
+    if after is before:
+        after = replace(before, partition_epoch=before.partition_epoch + 1)
+        changes.emit(after)
+    return after
 
 
 def choose(state: ClusterState, candidates: Iterable[int]) -> int:
@@ -92,30 +104,24 @@ def _reassigned(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord
     return wanted
 
 
-def _led(state: ClusterState, partition: PartitionRecord) -> PartitionRecord:
-    in_sync = tuple(b for b in partition.in_sync if state.can_serve(partition, b))
+def _elected(state: ClusterState, partition: PartitionRecord) -> tuple[Sequence[int], int]:
+    """Who is in sync, and who leads."""
+    in_sync = [b for b in partition.in_sync if state.can_serve(partition, b)]
+    if partition.leader in in_sync:
+        return in_sync, partition.leader
     if in_sync:
-        is_led = partition.leader in in_sync
-        leader = partition.leader if is_led else choose(state, in_sync)
-        return replace(partition, in_sync=in_sync, leader=leader)
+        return in_sync, choose(state, in_sync)
     eligible = [b for b in partition.eligible if state.can_serve(partition, b)]
     if eligible:
         leader = choose(state, eligible)
-        return replace(partition, in_sync=(leader,), leader=leader)
-    return replace(partition, leader=NO_LEADER)
+        return [leader], leader
+    return partition.in_sync, NO_LEADER
 
 
-def _with_eligible(
-    state: ClusterState, wanted: PartitionRecord, after: PartitionRecord
-) -> PartitionRecord:
-    if len(after.in_sync) >= state.min_insync(after):
-        return replace(after, eligible=())
-    complete = {*wanted.in_sync, *wanted.eligible} - set(after.in_sync)
-    return replace(after, eligible=ordered(complete, after.replicas))
-
-
-def _with_recovery(state: ClusterState, after: PartitionRecord) -> PartitionRecord:
-    if after.leader != NO_LEADER:
-        return replace(after, recovering=False, lost=())
-    recovering = after.recovering or state.allows_unclean_election(after)
-    return replace(after, recovering=recovering)
+def _eligible(
+    state: ClusterState, partition: PartitionRecord, in_sync: Sequence[int]
+) -> tuple[int, ...]:
+    if len(in_sync) >= state.min_insync(partition):
+        return ()
+    complete = {*partition.in_sync, *partition.eligible}
+    return ordered(complete.difference(in_sync), partition.replicas)

@@ -2,9 +2,9 @@
 
 Rules of this file:
 - The leader of a new partition is the active broker that leads the fewest, then the one with
-  the smallest id. The other replicas go to the racks that have none yet, then to the brokers
-  with the fewest replicas, then round the circle of ids from the leader on. Brokers that are
-  not active come last: they are chosen when there are not enough others.
+  the fewest replicas, then the one with the smallest id. The other replicas go to the racks
+  that have none yet, then to the brokers with the fewest replicas, then round the circle of ids
+  from the leader on. Brokers that are not active come last, when there are not enough others.
 - A broker without a rack is a rack of its own.
 - Moving changes as little as possible.
 """
@@ -28,7 +28,7 @@ def place(state: ClusterState, count: int, factor: int) -> list[tuple[int, ...]]
     led, hosted = Counter(state.led), Counter(state.hosted)
     placed = []
     for _ in range(count):
-        leader = min(active, key=lambda broker: (led[broker], broker))
+        leader = min(active, key=lambda broker: (led[broker], hosted[broker], broker))
         replicas = [leader]
         while len(replicas) < factor:
             replicas.append(_next_replica(state, replicas, hosted))

@@ -8,7 +8,7 @@ Rules of this file:
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -169,9 +169,15 @@ _CLASSES: dict[str, type[Record]] = {
 }
 
 
+_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"), check_circular=False)
+_FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}
+
+
 def encode_record(record: Record) -> bytes:
-    body = {"type": record.type, "version": VERSION, **asdict(record)}
-    return json.dumps(body, default=str, separators=(",", ":")).encode()
+    body: dict[str, Any] = {"type": record.type, "version": VERSION}
+    for name in _FIELDS[type(record)]:
+        body[name] = getattr(record, name)
+    return _ENCODER.encode(body).encode()
 
 
 def decode_record(data: bytes) -> Record:

@@ -15,14 +15,14 @@ from shoal.lite.codes import Code
 from shoal.lite.controller.records import PartitionRecord
 from shoal.model.topics import TopicPartition
 
-A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 # A member of an in-sync set of whom the leader has not heard yet.
 UNKNOWN_EPOCH = -1
 
 
-class Request(Generic[A]):
-    """A request whose answer is an `A`."""
+class Request(Generic[A_co]):
+    """A request whose answer is an `A_co`."""
 
     __slots__ = ()
 
@@ -187,7 +187,7 @@ class InSyncChange:
 
 @dataclass(frozen=True, slots=True)
 class InSyncAnswer:
-    """Without an error, `partition` is what is so now."""
+    """Without an error, `partition` is what is so now; NEW_LEADER_ELECTED has it too."""
 
     topic_id: UUID
     index: int

@@ -99,13 +99,13 @@ class ClusterState:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.shutting_down
 
+    def active_brokers(self) -> list[BrokerRecord]:
+        """The brokers that may lead and be in sync: those that clients are told of."""
+        return [broker for broker in self.brokers.values() if self.is_active(broker.broker_id)]
+
     def live_epochs(self) -> dict[int, int]:
         """The brokers that may lead and be in sync, with their epochs."""
-        return {
-            broker.broker_id: broker.epoch
-            for broker in self.brokers.values()
-            if self.is_active(broker.broker_id)
-        }
+        return {broker.broker_id: broker.epoch for broker in self.active_brokers()}
 
     # Partitions
 

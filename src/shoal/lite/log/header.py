@@ -15,6 +15,7 @@ from shoal.wire.batch import (
     LENGTH_END,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
+    sequence_after,
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -23,7 +24,6 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_START = 12
-_SEQUENCE_MASK = (1 << 31) - 1
 
 
 class BatchHeader(NamedTuple):
@@ -54,8 +54,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2³¹-1 to 0."""
-        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+        return sequence_after(self.base_sequence, self.last_offset_delta)
 
     @property
     def codec(self) -> int:

@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import BatchHeader
-from shoal.wire.batch import NO_PRODUCER_ID
+from shoal.wire.batch import NO_PRODUCER_ID, sequence_after
 
 REMEMBERED_BATCHES = 5
-_LAST_SEQUENCE = (1 << 31) - 1
 
 
 class WrittenBatch(NamedTuple):
@@ -72,8 +71,7 @@ class ProducerStates:
         return None
 
     def _check_same_epoch(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
-        last_sequence = producer.batches[-1].last_sequence
-        expected = 0 if last_sequence == _LAST_SEQUENCE else last_sequence + 1
+        expected = sequence_after(producer.batches[-1].last_sequence, 1)
         if header.base_sequence == expected:
             return None
         for batch in producer.batches:

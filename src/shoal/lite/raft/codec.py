@@ -4,7 +4,7 @@
     snapshot   header (control), voters (control), the records in batches, footer (control)
 
 Entries of the quorum itself are control batches, with the records that Apache Kafka writes for
-the same purpose, so that its tools can read our files: LeaderChangeMessage 1, VotersRecord 0,
+the same purpose, so that its tools can read our files: LeaderChangeMessage 0, VotersRecord 0,
 SnapshotHeaderRecord 0, SnapshotFooterRecord 0. Batches carry no time: all members have the same
 bytes.
 
@@ -95,12 +95,12 @@ def _control_type(record: Record) -> int:
 
 def encode_leader_change(leader_id: int, voters: Voters, granting: Iterable[int]) -> bytes:
     """The first entry of a leader: who it is, and who voted for it."""
-    granted = set(granting)
-    output = bytearray(INT16.pack(1) + INT32.pack(leader_id))
-    for group in ([*voters], [voter for voter in voters if voter.id in granted]):
-        put_count(output, len(group), flexible=True)
-        for voter in group:
-            output += _VOTER.pack(voter.id, voter.directory.bytes) + _NO_TAGS
+    # Version 0, without directories: Apache Kafka's tools read nothing newer.
+    output = bytearray(INT16.pack(0) + INT32.pack(leader_id))
+    for ids in (voters.ids, sorted(granting)):
+        put_count(output, len(ids), flexible=True)
+        for voter_id in ids:
+            output += INT32.pack(voter_id) + _NO_TAGS
     return bytes(output + _NO_TAGS)
 
 

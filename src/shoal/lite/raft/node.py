@@ -85,6 +85,8 @@ class RaftNode:
         self._ballot: Ballot | None = None
         # When to do something without a leader: ask for an election, or look for one who leads.
         self._deadline_ms = now_ms
+        # Whom to ask for a leader: one voter after the other, beginning with any of them.
+        self._next_asked = random.randrange(1000)
         self._handlers: dict[type[Message], Callable[[int, Any], None]] = {
             VoteRequest: self._on_vote_request,
             VoteResponse: self._on_vote_response,
@@ -325,10 +327,12 @@ class RaftNode:
 
     def _look_for_leader(self) -> None:
         replica = self._replica
-        self._deadline_ms = replica.now_ms + replica.config.request_timeout_ms
+        # The leader may hold the question that long; anybody else answers at once, or is dead.
+        self._deadline_ms = replica.now_ms + replica.config.fetch_max_wait_ms
         others = replica.other_voters()
         if others:
-            replica.send(replica.random.choice(others), fetch_request(replica))
+            replica.send(others[self._next_asked % len(others)], fetch_request(replica))
+            self._next_asked += 1
 
     # Elections
 
@@ -445,7 +449,8 @@ class RaftNode:
     def _on_begin(self, sender: int, request: BeginQuorumEpoch) -> None:
         replica = self._replica
         error = RaftCode.NONE
-        if request.voter_directory != replica.key.directory:
+        is_meant = request.voter_directory == replica.key.directory
+        if not is_meant or request.leader_id == replica.key.id:
             error = RaftCode.INVALID_VOTER_KEY
         elif request.epoch < replica.epoch:
             error = RaftCode.FENCED_LEADER_EPOCH

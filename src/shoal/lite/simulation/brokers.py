@@ -1,0 +1,308 @@
+"""A broker's process: an observer of the metadata log, and the replicas that the log gives it.
+
+A thin shell, as in production, by the rules that the state machines have for it:
+
+- It registers itself with a name of its own. Until the metadata has that name, the metadata is
+  history: it is applied, and nothing is done because of it.
+- It tells the controller that it lives and how much of the metadata it has, and asks it for
+  changes of in-sync sets.
+- A replica that the metadata takes away is deleted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from shoal.lite.codes import Code
+from shoal.lite.controller import requests
+from shoal.lite.controller.records import NO_LEADER, ConfigRecord, PartitionRecord
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send
+from shoal.lite.raft.driver import drive
+from shoal.lite.raft.memory import ForgetfulStorage
+from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState
+from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.replication.messages import AlterIsr, IsrAnswer
+from shoal.lite.simulation.disk import Key
+from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.messages import (
+    ControllerCall,
+    ControllerReply,
+    FetchCall,
+    FetchReply,
+    ProduceCall,
+)
+from shoal.lite.simulation.process import Process
+from shoal.lite.simulation.setup import HEARTBEAT_MS, REQUEST_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from shoal.lite.simulation.world import BrokerNode, World
+
+_RETRY_MS = 40
+NO_BROKER_EPOCH = -1
+OnReply = Callable[[ControllerReply], None]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question to the controller. `on_reply` hears of silence as a time-out."""
+
+    on_reply: OnReply
+    until_ms: int
+
+
+class BrokerProcess(Process):
+    """One start of a broker."""
+
+    def __init__(self, world: "World", node: "BrokerNode", random: Random) -> None:
+        super().__init__(world, node.id, node.clock)
+        self.node = node
+        self.disk = node.disk
+        self.incarnation = node.next_incarnation()
+        self._clean_incarnation = self.disk.open()
+        self._boot_id = world.parts.boot_id(node)
+        key = ReplicaKey(node.id, node.directory)
+        self.raft = world.parts.raft_node(
+            key,
+            StoredState(world.voters),
+            now_ms=self.now_ms,
+            random=random,
+            config=world.setup.raft,
+        )
+        self._storage = ForgetfulStorage()
+        self.state = ClusterState()
+        self.live_epochs: dict[int, int] = {}
+        self.hosted: dict[Key, HostedPartition] = {}
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.wants_to_stop = False
+        self._asked: dict[int, _Asked] = {}
+        self._heartbeat_at_ms: int | None = self.now_ms
+        # What the metadata says that was not followed yet.
+        self._has_news = False
+        self._is_all_new = True
+        self._changed: set[Key] = set()
+
+    def start(self) -> None:
+        """Do what the node wants at its start."""
+        self._settle_raft()
+        self._beat()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the metadata knows this very process."""
+        broker = self.state.brokers.get(self.id)
+        known = None if broker is None else broker.incarnation
+        return self.world.parts.knows_itself(self.incarnation, known)
+
+    # Events
+
+    def receive(self, sender: int, message: Any) -> None:
+        if isinstance(message, FetchCall):
+            hosted = self.hosted.get(message.key)
+            if hosted is not None:
+                hosted.on_fetch(sender, message)
+        elif isinstance(message, FetchReply):
+            hosted = self.hosted.get(message.key)
+            if hosted is not None:
+                hosted.on_fetch_reply(message)
+        elif isinstance(message, ProduceCall):
+            self._on_produce(sender, message)
+        elif isinstance(message, ControllerReply):
+            asked = self._asked.pop(message.number, None)
+            if asked is not None:
+                asked.on_reply(message)
+        else:
+            self.raft.receive(self.now_ms, sender, message)
+            self._settle_raft()
+
+    def _on_produce(self, sender: int, call: ProduceCall) -> None:
+        hosted = self.hosted.get(call.key)
+        if hosted is not None:
+            hosted.on_produce(sender, call)
+        elif call.acks != 0:
+            self.send(sender, self.world.refused_produce(call, Code.NOT_LEADER_OR_FOLLOWER))
+
+    def wake(self) -> None:
+        now_ms = self.now_ms
+        deadline_ms = self.raft.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.raft.tick(now_ms)
+            self._settle_raft()
+        for number, asked in list(self._asked.items()):
+            if asked.until_ms <= now_ms:
+                del self._asked[number]
+                asked.on_reply(ControllerReply(number, Code.REQUEST_TIMED_OUT))
+        if self._heartbeat_at_ms is not None and self._heartbeat_at_ms <= now_ms:
+            self._beat()
+        for hosted in list(self.hosted.values()):
+            deadline_ms = hosted.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                hosted.tick(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        deadline_ms = self.raft.next_deadline_ms()
+        times = [] if deadline_ms is None else [deadline_ms]
+        if self._heartbeat_at_ms is not None:
+            times.append(self._heartbeat_at_ms)
+        times += [asked.until_ms for asked in self._asked.values()]
+        deadlines_ms = [hosted.next_deadline_ms() for hosted in self.hosted.values()]
+        times += [time_ms for time_ms in deadlines_ms if time_ms is not None]
+        return min(times, default=None)
+
+    def stop(self) -> None:
+        """Give everything away, and end."""
+        self.wants_to_stop = True
+        self._heartbeat_at_ms = self.now_ms
+
+    # The controller
+
+    def _ask(self, request: requests.Request[Any], on_reply: OnReply) -> None:
+        number = self.next_call()
+        target = self.raft.leader_id
+        if target is None:
+            # Nobody to ask: as if the question was lost.
+            self._asked[number] = _Asked(on_reply, self.now_ms + _RETRY_MS)
+            return
+        self._asked[number] = _Asked(on_reply, self.now_ms + REQUEST_TIMEOUT_MS)
+        self.send(target, ControllerCall(number, request))
+
+    def _beat(self) -> None:
+        self._heartbeat_at_ms = None
+        if self.broker_epoch == NO_BROKER_EPOCH:
+            request: requests.Request[Any] = requests.RegisterBroker(
+                broker_id=self.id,
+                incarnation=self.incarnation,
+                host="simulated",
+                port=self.id,
+                boot_id=self._boot_id,
+                directory_id=self.disk.directory_id,
+                clean_incarnation=self._clean_incarnation,
+            )
+            self._ask(request, self._on_registered)
+        else:
+            request = requests.Heartbeat(
+                self.id,
+                self.broker_epoch,
+                self.state.applied_count,
+                want_shutdown=self.wants_to_stop,
+            )
+            self._ask(request, self._on_beat)
+
+    def _on_registered(self, reply: ControllerReply) -> None:
+        if reply.code == Code.NONE:
+            self.broker_epoch = reply.answer.broker_epoch
+            self._beat()
+        else:
+            self._heartbeat_at_ms = self.now_ms + _RETRY_MS
+
+    def _on_beat(self, reply: ControllerReply) -> None:
+        now_ms = self.now_ms
+        if reply.code != Code.NONE:
+            self._heartbeat_at_ms = now_ms + _RETRY_MS
+            return
+        answer: requests.HeartbeatAnswer = reply.answer
+        if answer.should_shut_down:
+            self.world.ended(self, cleanly=self.wants_to_stop)
+            return
+        # Until it counts, it wants to count soon.
+        self._heartbeat_at_ms = now_ms + (_RETRY_MS if answer.is_fenced else HEARTBEAT_MS)
+        self._report_log_ends()
+
+    def _report_log_ends(self) -> None:
+        ends = []
+        for key, hosted in self.hosted.items():
+            record = self.state.partition(*key)
+            if record.recovering and record.leader == NO_LEADER:
+                log = hosted.log
+                ends.append(
+                    requests.LogEnd(*key, record.leader_epoch, log.epochs.latest, log.end_offset)
+                )
+        if ends:
+            request = requests.ReportLogEnds(self.id, self.broker_epoch, ends)
+            self._ask(request, lambda _: None)
+
+    def propose(self, hosted: HostedPartition, leader: LeaderPartition, wish: AlterIsr) -> None:
+        """Pass a leader's proposal on."""
+        change = requests.InSyncChange(
+            *hosted.key, wish.leader_epoch, wish.partition_epoch, wish.isr
+        )
+        request = requests.AlterPartitions(self.id, self.broker_epoch, [change])
+
+        def on_reply(reply: ControllerReply) -> None:
+            hosted.on_in_sync_answer(leader, wish, _in_sync_answer(reply))
+
+        self._ask(request, on_reply)
+
+    # Metadata
+
+    def _settle_raft(self) -> None:
+        drive(self.raft, self._storage, self._perform, self.now_ms)
+        if self._has_news and self.is_current:
+            self._has_news = False
+            self._follow()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(to, message):
+                self.send(to, message)
+            case Committed(base_offset, entries):
+                self.world.judge.committed(self, base_offset, entries)
+                for entry in entries:
+                    if entry.kind is EntryKind.DATA:
+                        for data in entry.records:
+                            self._apply(data)
+            case LoadSnapshot(_, records):
+                self.state = ClusterState()
+                self._is_all_new = True
+                for data in records:
+                    self._apply(data)
+            case _:
+                self.world.judge.unexpected(self, action)
+
+    def _apply(self, data: bytes) -> None:
+        record = self.world.decoded(data)
+        self.state.apply(record)
+        self._has_news = True
+        if isinstance(record, PartitionRecord):
+            self._changed.add(record.key)
+        elif isinstance(record, ConfigRecord):
+            self._is_all_new = True
+
+    def _follow(self) -> None:
+        """Do what the metadata says."""
+        self.live_epochs.clear()
+        self.live_epochs.update(self.state.live_epochs())
+        for record in list(self.state.partitions()):
+            if self._is_all_new or record.key in self._changed:
+                self._follow_partition(record)
+        self._is_all_new = False
+        self._changed.clear()
+
+    def _follow_partition(self, record: PartitionRecord) -> None:
+        hosted = self.hosted.get(record.key)
+        if self.id not in record.replicas:
+            if hosted is not None:
+                hosted.stop()
+                del self.hosted[record.key]
+            self.disk.delete(record.key)
+            return
+        min_insync = self.state.min_insync(record)
+        if hosted is None:
+            hosted = self.hosted[record.key] = HostedPartition(self, record.key, min_insync)
+        hosted.assign(record, min_insync)
+
+    def write_down(self) -> None:
+        """Note the high watermarks, as production does now and then."""
+        for key, hosted in self.hosted.items():
+            self.disk.checkpoint[key] = hosted.replica.role.high_watermark
+
+
+def _in_sync_answer(reply: ControllerReply) -> IsrAnswer:
+    if reply.code != Code.NONE:
+        return IsrAnswer(reply.code)
+    [answer] = reply.answer
+    if answer.partition is None:
+        return IsrAnswer(answer.code)
+    record = answer.partition
+    return IsrAnswer(answer.code, record.leader_epoch, record.partition_epoch, record.in_sync)

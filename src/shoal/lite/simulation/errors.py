@@ -1,0 +1,23 @@
+"""How a history ends before its time.
+
+Violation         an invariant does not hold: what the simulation looks for
+ProcessKilled     a process is killed in the middle of what it does; the world goes on
+"""
+
+from shoal.model.errors import ShoalError
+
+
+class Violation(ShoalError):
+    """An invariant does not hold. `invariant` is its name in `invariants`."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, str]]:
+        return Violation, (self.invariant, self.detail)
+
+
+class ProcessKilled(Exception):
+    """A process ends between two writes. Never leaves the world."""

@@ -1,0 +1,135 @@
+"""Looks after every event whether everything is still as it must be.
+
+What it knows no node knows: everything that was ever committed, in the metadata and in each
+partition, by whichever node said so first. The invariants have the names of the published
+specifications of Kafka and of Raft; `quorum_judge` and `partition_judge` say what each means.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from shoal.lite.controller.records import BrokerRecord, PartitionRecord
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.raft.actions import Action
+from shoal.lite.raft.model import Entry, EntryKind
+from shoal.lite.replication.messages import EpochEnd
+from shoal.lite.simulation.brokers import BrokerProcess
+from shoal.lite.simulation.controllers import ControllerProcess
+from shoal.lite.simulation.disk import Key
+from shoal.lite.simulation.errors import Violation
+from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.partition_judge import PartitionJudge
+from shoal.lite.simulation.process import Process
+from shoal.lite.simulation.quorum_judge import QuorumJudge
+
+if TYPE_CHECKING:
+    from shoal.lite.simulation.clients import Producer
+    from shoal.lite.simulation.world import World
+
+
+class Judge:
+    """Raises `Violation` when an invariant does not hold."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.quorum = QuorumJudge(world)
+        # The metadata as far as it is committed.
+        self.state = ClusterState()
+        self.partitions: dict[Key, PartitionJudge] = {}
+
+    def look(self, process: Process) -> None:
+        """A process has done something."""
+        if isinstance(process, BrokerProcess):
+            for hosted in process.hosted.values():
+                if hosted.is_touched:
+                    hosted.is_touched = False
+                    self.partitions[hosted.key].check_replica(hosted)
+        elif isinstance(process, ControllerProcess):
+            self.quorum.check(process)
+
+    # The metadata
+
+    def committed(self, process: Process, base_offset: int, entries: tuple[Entry, ...]) -> None:
+        """A member of the quorum, or an observer, was told that entries are committed."""
+        for entry in self.quorum.committed(process.id, base_offset, entries):
+            if entry.kind is EntryKind.DATA:
+                self._apply(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        """An entry counts as a whole."""
+        changed: dict[Key, None] = {}
+        before = {key: judge.record for key, judge in self.partitions.items()}
+        registered: list[BrokerRecord] = []
+        for data in entry.records:
+            record = self._world.decoded(data)
+            self.state.apply(record)
+            if isinstance(record, PartitionRecord):
+                changed[record.key] = None
+            elif isinstance(record, BrokerRecord):
+                registered.append(record)
+        for broker in registered:
+            self._registered(broker)
+        for key in changed:
+            judge = self.partitions.get(key)
+            if judge is None:
+                judge = self.partitions[key] = PartitionJudge(self._world, key)
+            after = self.state.partition(*key)
+            judge.changed(before.get(key), after, self.state.min_insync(after))
+
+    def _registered(self, broker: BrokerRecord) -> None:
+        node = self._world.brokers[broker.broker_id]
+        if node.registered(broker.incarnation):
+            for judge in self.partitions.values():
+                judge.replica_lost(broker.broker_id)
+
+    def will_store(self, process: ControllerProcess, action: Any) -> None:
+        self.quorum.will_store(process, action)
+
+    def controller_began(self, process: ControllerProcess) -> None:
+        """A controller became active."""
+        self._world.counters["controllers"] += 1
+        self._world.tell(process.id, f"is the active controller of epoch {process.raft.epoch}")
+        if process.state.applied_count != self.state.applied_count:
+            detail = (
+                f"controller {process.id} begins with {process.state.applied_count} of "
+                f"{self.state.applied_count} records"
+            )
+            raise Violation("LeaderCompleteness", detail)
+
+    def unexpected(self, process: Process, action: Action) -> None:
+        raise Violation("MembersAreKnown", f"{process.id} was told: {action}")
+
+    # Partitions
+
+    def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
+        self.partitions[hosted.key].will_write(hosted, batch)
+
+    def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+        """A leader acknowledges a batch for all in-sync replicas."""
+        self.partitions[hosted.key].acknowledged(hosted, batch)
+
+    def acknowledged_to(self, producer: "Producer", batch: Batch | None) -> None:
+        """A producer has heard of an acknowledgement."""
+        if producer.acks == -1 and batch is not None:
+            self.partitions[producer.key].acknowledged_to_producer(batch)
+
+    def refused_sequence(self, hosted: HostedPartition, header: BatchHeader) -> None:
+        self.partitions[hosted.key].refused_sequence(hosted, header)
+
+    def may_have_forgotten(self, key: Key) -> bool:
+        """Whether something was given up in a partition."""
+        return self.partitions[key].given_up > 0
+
+    def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+        self.partitions[hosted.key].consumed(hosted, batch)
+
+    def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+        self.partitions[hosted.key].consumer_out_of_range(hosted, offset)
+
+    def consumer_diverged(self, hosted: HostedPartition, offset: int, diverging: EpochEnd) -> None:
+        detail = f"{hosted.broker.id} tells a consumer at {offset} to go back to {diverging}"
+        raise Violation("ConsistentRead", detail)
+
+    def asked_for_end(self, hosted: HostedPartition) -> None:
+        self.partitions[hosted.key].asked_for_end(hosted)

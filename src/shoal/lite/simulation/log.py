@@ -1,0 +1,237 @@
+"""A replica's log in memory, with the semantics of Apache Kafka's batches and leader epochs.
+
+Rules of this file:
+- A batch is an object, and replicas share it. It knows the batch that was before it when its
+  leader wrote it. So two logs that have the same batch have the same history, and whether they
+  do is one comparison of references.
+- Batches are read, written and cut whole.
+- What is written survives the end of the process. What is not synced may be lost with the
+  power: the tail, or the cut of a tail, so that it is back.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.log.producer_state import ProducerStates
+from shoal.lite.simulation.errors import Violation
+
+# How likely the power goes before a cut of the log is on the disk.
+_REVIVAL = 0.3
+_MAGIC = 2
+
+
+class Batch:
+    """Records that were written together, under one leader epoch."""
+
+    __slots__ = ("base_offset", "count", "end_offset", "epoch", "header", "number", "parent")
+
+    def __init__(
+        self,
+        number: int,
+        header: BatchHeader,
+        *,
+        base_offset: int,
+        epoch: int,
+        parent: "Batch | None",
+    ) -> None:
+        """`number` tells it apart from all others of a history."""
+        self.number = number
+        self.header = header
+        self.base_offset = base_offset
+        self.count = header.record_count
+        self.end_offset = base_offset + self.count
+        self.epoch = epoch
+        self.parent = parent
+
+    def __repr__(self) -> str:
+        return f"#{self.number}@{self.base_offset}+{self.count}/e{self.epoch}"
+
+
+def header_of(producer_id: int, base_sequence: int, count: int) -> BatchHeader:
+    """The header of a batch as a producer sends it."""
+    return BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        leader_epoch=-1,
+        magic=_MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=0,
+        max_timestamp=0,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+
+
+class SimulatedLog:
+    """What a replica has: one entry per offset, each the batch that the offset belongs to."""
+
+    __slots__ = (
+        "_on_write",
+        "_revivable",
+        "base_offset",
+        "end_offset",
+        "entries",
+        "epochs",
+        "producers",
+        "start_offset",
+        "synced_end",
+    )
+
+    def __init__(self, on_write: Callable[[], None]) -> None:
+        """`on_write` is called after every write; the process may end in it."""
+        self._on_write = on_write
+        self.entries: list[Batch] = []
+        self.base_offset = 0
+        self.start_offset = 0
+        self.end_offset = 0
+        self.epochs = EpochHistory()
+        self.producers = ProducerStates()
+        self.synced_end = 0
+        # What the log was before it was cut, until that is synced.
+        self._revivable: tuple[int, list[Batch]] | None = None
+
+    # Reading
+
+    def at(self, offset: int) -> Batch | None:
+        """The batch of an offset that is in the log."""
+        place = offset - self.base_offset
+        return self.entries[place] if 0 <= place < len(self.entries) else None
+
+    def read(self, offset: int, most: int, upper_offset: int) -> list[Batch]:
+        """At most so many batches from the one that holds `offset`, all below `upper_offset`."""
+        found: list[Batch] = []
+        while offset < upper_offset and len(found) < most:
+            batch = self.entries[offset - self.base_offset]
+            if batch.end_offset > upper_offset:
+                break
+            found.append(batch)
+            offset = batch.end_offset
+        return found
+
+    # Writing
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.assign(epoch, self.end_offset)
+
+    def duplicate_of(self, header: BatchHeader) -> Batch | None:
+        """The batch that was written when this one came before; `Refused` if it is not next."""
+        if header.producer_id < 0:
+            return None
+        written = self.producers.check(header)
+        return None if written is None else self.at(written.base_offset)
+
+    def next_batch(self, number: int, header: BatchHeader, epoch: int) -> Batch:
+        """A producer's batch as it will be behind what is here."""
+        parent = self.entries[-1] if self.entries else None
+        return Batch(number, header, base_offset=self.end_offset, epoch=epoch, parent=parent)
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Write batches that follow each other and what is here."""
+        for batch in batches:
+            before = self.entries[-1] if self.entries else None
+            is_next = batch.base_offset == self.end_offset
+            if not is_next or (before is not None and before is not batch.parent):
+                detail = f"{batch} was written behind {batch.parent}, not behind {before}"
+                raise Violation("LogMatching", detail)
+            self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
+        self.epochs.assign(batch.epoch, batch.base_offset)
+        self.entries += [batch] * batch.count
+        self.end_offset = batch.end_offset
+        self.producers.record(batch.header, batch.base_offset)
+        if self.epochs.epoch_of(batch.base_offset) != batch.epoch:
+            raise Violation("EpochsTellTheTruth", f"{batch} in {self.epochs.entries}")
+        self._on_write()
+
+    def truncate_to(self, offset: int) -> None:
+        if offset < self.start_offset:
+            detail = f"a log that starts at {self.start_offset} is cut at {offset}"
+            raise Violation("LogMatching", detail)
+        self._keep_revivable()
+        del self.entries[_boundary(self.entries, offset - self.base_offset) :]
+        self.epochs.cut_end(offset)
+        self._changed()
+
+    def truncate_fully(self, start_offset: int) -> None:
+        self._keep_revivable()
+        self.entries = []
+        self.base_offset = self.start_offset = start_offset
+        self.epochs = EpochHistory()
+        self._changed()
+
+    def _keep_revivable(self) -> None:
+        if self._revivable is None:
+            self._revivable = self.base_offset, self.entries.copy()
+
+    def _changed(self) -> None:
+        """The log has another end, or another beginning: what follows from its batches too."""
+        self.end_offset = self.base_offset + len(self.entries)
+        self.synced_end = min(self.synced_end, self.end_offset)
+        self.producers = ProducerStates()
+        self._replay(lambda batch: self.producers.record(batch.header, batch.base_offset))
+        if self.end_offset > self.start_offset:
+            last = self.entries[-1]
+            if self.epochs.epoch_of(self.end_offset - 1) != last.epoch:
+                raise Violation("EpochsTellTheTruth", f"{last} in {self.epochs.entries}")
+        self._on_write()
+
+    def _replay(self, tell: Callable[[Batch], object]) -> None:
+        offset = self.base_offset
+        while offset < self.end_offset:
+            batch = self.entries[offset - self.base_offset]
+            tell(batch)
+            offset = batch.end_offset
+
+    def delete_before(self, offset: int) -> None:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.cut_start(offset)
+            self._on_write()
+
+    # Ends of processes, and of the power
+
+    def flush(self) -> None:
+        """Everything is on the disk."""
+        self.synced_end = self.end_offset
+        self._revivable = None
+
+    def open_after_kill(self) -> None:
+        """As production opens a log whose process was killed."""
+        self.epochs.cut_end(self.end_offset)
+
+    def lose_power(self, random: Random) -> None:
+        """What was not synced is gone, or a part of it. The log is opened again later."""
+        base_offset, entries = self.base_offset, self.entries
+        if self._revivable is not None and random.random() < _REVIVAL:
+            base_offset, entries = self._revivable
+        end_offset = base_offset + len(entries)
+        kept_end = random.randint(min(self.synced_end, end_offset), end_offset)
+        place = _boundary(entries, kept_end - base_offset)
+        self._revivable = None
+        self.base_offset, self.entries = base_offset, entries[:place]
+        self.end_offset = base_offset + place
+        if self.end_offset < self.start_offset:
+            self.entries = []
+            self.base_offset = self.end_offset = self.start_offset
+        self.start_offset = max(self.start_offset, self.base_offset)
+        self.synced_end = self.end_offset
+        self.epochs = EpochHistory()
+        self._replay(lambda batch: self.epochs.assign(batch.epoch, batch.base_offset))
+        self.epochs.cut_start(self.start_offset)
+        self.producers = ProducerStates()
+        self._replay(lambda batch: self.producers.record(batch.header, batch.base_offset))
+
+
+def _boundary(entries: Sequence[Batch], place: int) -> int:
+    """The place itself if a batch begins there, or that of the batch it would cut in two."""
+    place = max(0, place)
+    while 0 < place < len(entries) and entries[place] is entries[place - 1]:
+        place -= 1
+    return place

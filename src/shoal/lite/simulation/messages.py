@@ -1,0 +1,68 @@
+"""What nodes and clients say to each other, beside the messages of the quorum.
+
+Requests are numbered by who asks; an answer that nobody waits for any more is ignored, as one
+that comes on a connection that was closed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.lite.codes import Code
+from shoal.lite.controller.requests import Request
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.replication.messages import FetchAnswer, ReplicaFetch
+from shoal.lite.simulation.disk import Key
+from shoal.lite.simulation.log import Batch
+
+
+@dataclass(slots=True)
+class ControllerCall:
+    """A broker or an administrator asks the active controller."""
+
+    number: int
+    request: Request[Any]
+
+
+@dataclass(slots=True)
+class ControllerReply:
+    number: int
+    code: Code
+    answer: Any = None
+
+
+@dataclass(slots=True)
+class FetchCall:
+    """A follower asks its leader."""
+
+    number: int
+    key: Key
+    fetch: ReplicaFetch
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class FetchReply:
+    number: int
+    key: Key
+    answer: FetchAnswer
+    batches: Sequence[Batch] = ()
+
+
+@dataclass(slots=True)
+class ProduceCall:
+    number: int
+    key: Key
+    header: BatchHeader
+    acks: int
+
+
+@dataclass(slots=True)
+class ProduceReply:
+    number: int
+    code: Code
+    batch: Batch | None = None
+
+
+# TCP never hands a request over twice; members of the quorum and fetchers claim to bear it.
+COPIED = (FetchCall, FetchReply)

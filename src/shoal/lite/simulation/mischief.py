@@ -1,0 +1,321 @@
+"""The steps of a history: what is done to the cluster, and what is asked of it.
+
+Each verb of `setup` is a method here. A step draws its details from its own number and from how
+the world is when its time comes; where it makes no sense then, it does nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+from shoal.lite.controller import placement, requests
+from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.raft.node import Role
+from shoal.lite.simulation.brokers import BrokerProcess
+from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.process import Process
+from shoal.lite.simulation.setup import Step
+from shoal.lite.simulation.world import World
+from shoal.model.topics import TopicPartition
+
+TOPIC = "topic"
+_MOST_BROKERS = 6
+_BLINK_MS = 1
+
+
+class Mischief:
+    """Takes steps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = Random()
+        self._is_idle = False
+        self._verbs: dict[str, Callable[[], None]] = {
+            "send": self._send,
+            "read": self._read,
+            "ask-end": self._ask_end,
+            "write-down": self._write_down,
+            "flush": self._flush,
+            "delete-records": self._delete_records,
+            "move-leader": self._move_leader,
+            "prefer-leaders": self._prefer_leaders,
+            "shrink-in-sync": self._shrink_in_sync,
+            "reassign": self._reassign,
+            "join": self._join,
+            "snapshot": self._snapshot,
+            "kill-broker": lambda: self._kill(self._any_broker()),
+            "kill-leader": lambda: self._kill(self._any_leader()),
+            "kill-writing-broker": self._light_broker_fuse,
+            "kill-all-brokers": lambda: self._kill_all(world.live_brokers()),
+            "stop-broker": self._stop_broker,
+            "pause-broker": lambda: self._pause(self._any_broker()),
+            "pause-leader": lambda: self._pause(self._any_leader()),
+            "cut-broker": lambda: self._cut_off(self._any_broker()),
+            "cut-link": self._cut_link,
+            "kill-controller": lambda: self._kill(self._any_controller()),
+            "bounce-voter": self._bounce_voter,
+            "kill-active-controller": lambda: self._kill(world.active_controller()),
+            "kill-writing-controller": self._light_controller_fuse,
+            "kill-all-controllers": lambda: self._kill_all(world.live_controllers()),
+            "pause-active-controller": lambda: self._pause(world.active_controller()),
+            "cut-controller": lambda: self._cut_off(self._any_controller()),
+            "resign-controller": self._resign_controller,
+            "power-broker": lambda: self._lose_power([self._random.choice(list(world.brokers))]),
+            "power-leader": self._power_leader,
+            "power-some": self._power_some,
+            "lose-disk": self._lose_disk,
+        }
+
+    def take(self, step: Step) -> bool:
+        """Take a step now; says whether it made any sense."""
+        self._random = Random(step.salt)
+        self._is_idle = False
+        self._verbs[step.verb]()
+        return not self._is_idle
+
+    # Whom
+
+    def _one_of(self, items: Iterable[Any]) -> Any:
+        found = list(items)
+        return self._random.choice(found) if found else None
+
+    def _any_broker(self) -> BrokerProcess | None:
+        process: BrokerProcess | None = self._one_of(self._world.live_brokers())
+        return process
+
+    def _any_controller(self) -> Process | None:
+        process: Process | None = self._one_of(self._world.live_controllers())
+        return process
+
+    def _partition(self) -> PartitionRecord | None:
+        record: PartitionRecord | None = self._one_of(self._world.judge.state.partitions())
+        return record
+
+    def _any_leader(self) -> BrokerProcess | None:
+        """The leader of some partition, as far as it is running."""
+        record = self._partition()
+        if record is None or record.leader == NO_LEADER:
+            return None
+        return self._world.brokers[record.leader].process
+
+    def _any_replica(self) -> HostedPartition | None:
+        broker = self._any_broker()
+        replica: HostedPartition | None = self._one_of(broker.hosted.values() if broker else ())
+        return replica
+
+    def _led_replica(self) -> HostedPartition | None:
+        led = [
+            hosted
+            for broker in self._world.live_brokers()
+            for hosted in broker.hosted.values()
+            if hosted.replica.leader is not None and not self._is_paused(broker)
+        ]
+        replica: HostedPartition | None = self._one_of(led)
+        return replica
+
+    def _is_paused(self, process: Process) -> bool:
+        return process.paused_until_ms > self._world.now_ms
+
+    def _some_ms(self) -> int:
+        """Mostly short, sometimes longer than every time-out."""
+        return int(self._random.expovariate(1 / 500)) + 1
+
+    # Clients
+
+    def _send(self) -> None:
+        producer = self._one_of(self._world.producers.values())
+        if producer is not None:
+            count = self._random.choice((1, 1, 2, 3))
+            self._world.let(producer, producer.send_records, count)
+
+    def _read(self) -> None:
+        hosted = self._any_replica()
+        if hosted is not None:
+            self._world.consumer.read(hosted)
+
+    def _ask_end(self) -> None:
+        hosted = self._led_replica()
+        if hosted is not None:
+            self._world.judge.asked_for_end(hosted)
+
+    # Care
+
+    def _write_down(self) -> None:
+        if (broker := self._any_broker()) is not None:
+            broker.write_down()
+
+    def _flush(self) -> None:
+        node = self._one_of(self._world.brokers.values())
+        node.disk.flush()
+
+    def _delete_records(self) -> None:
+        hosted = self._led_replica()
+        if hosted is None:
+            return
+        log, high_watermark = hosted.log, hosted.replica.role.high_watermark
+        if high_watermark > log.start_offset:
+            offset = self._random.randint(log.start_offset, high_watermark)
+            self._world.tell(hosted.broker.id, f"deletes {hosted.name} below {offset}")
+            self._world.let(hosted.broker, log.delete_before, offset)
+            hosted.is_touched = True
+
+    def _ask(self, request: requests.Request[Any]) -> None:
+        self._world.administrator.ask(request)
+
+    def _move_leader(self) -> None:
+        record = self._partition()
+        if record is not None:
+            partition = TopicPartition(TOPIC, record.partition)
+            self._ask(requests.MoveLeader(partition, self._random.choice(record.replicas)))
+
+    def _prefer_leaders(self) -> None:
+        self._ask(requests.ElectLeaders(requests.Election.PREFERRED))
+
+    def _shrink_in_sync(self) -> None:
+        record = self._partition()
+        if record is not None and len(record.in_sync) > 1:
+            partition = TopicPartition(TOPIC, record.partition)
+            leaving = [b for b in record.in_sync if b != record.leader]
+            self._ask(requests.ShrinkInSync(partition, (self._random.choice(leaving),)))
+
+    def _reassign(self) -> None:
+        record = self._partition()
+        if record is None:
+            return
+        partition = TopicPartition(TOPIC, record.partition)
+        target: Sequence[int] | None = None
+        if self._random.random() < 0.8:
+            brokers = list(self._world.judge.state.brokers)
+            count = min(len(record.target_replicas), len(brokers))
+            target = self._random.sample(brokers, count)
+        self._ask(requests.Reassign({partition: target}))
+
+    def _join(self) -> None:
+        """A new broker comes, or one that came gets its share."""
+        world = self._world
+        if len(world.brokers) < _MOST_BROKERS and self._random.random() < 0.5:
+            broker_id = len(world.brokers) + 1
+            world.add_broker(broker_id)
+            world.start(broker_id)
+            world.counters["joins"] += 1
+            return
+        newest = max(world.brokers)
+        if newest in world.judge.state.brokers:
+            self._ask(requests.Reassign(placement.share(world.judge.state, newest)))
+
+    def _snapshot(self) -> None:
+        controller = self._any_controller()
+        if controller is not None and not self._is_paused(controller):
+            self._world.let(controller, controller.save_snapshot)  # type: ignore[attr-defined]
+
+    # Faults
+
+    def _kill(self, process: Process | None, down_ms: int | None = None) -> None:
+        if process is None:
+            self._is_idle = True
+            return
+        if down_ms is None:
+            down_ms = self._some_ms()
+        self._world.counters["kills"] += 1
+        self._world.tell(process.id, "is killed")
+        self._world.end(process)
+        self._world.after(down_ms, self._world.restart, process.id)
+
+    def _kill_all(self, processes: Sequence[Process]) -> None:
+        for process in processes:
+            self._kill(process)
+
+    def _bounce_voter(self) -> None:
+        """Restart a controller that has voted for one of two candidates."""
+        controllers = self._world.live_controllers()
+        candidates = [(c.raft.epoch, c.id) for c in controllers if c.raft.role is Role.CANDIDATE]
+        voters = []
+        for controller in controllers:
+            epoch, vote = controller.raft.epoch, controller.raft.quorum_state.voted_for
+            if vote is not None and vote.id != controller.id:
+                others = [i for e, i in candidates if e == epoch and i != vote.id]
+                voters += [controller] if others else []
+        self._kill(self._one_of(voters), _BLINK_MS)
+
+    def _light_broker_fuse(self) -> None:
+        node = self._one_of(self._world.brokers.values())
+        node.fuse.writes_left = self._random.randint(1, 3)
+
+    def _light_controller_fuse(self) -> None:
+        node = self._one_of(self._world.controllers.values())
+        node.fuse.writes_left = self._random.randint(1, 3)
+
+    def _stop_broker(self) -> None:
+        broker = self._any_broker()
+        if broker is not None and not self._is_paused(broker):
+            self._world.tell(broker.id, "is asked to stop")
+            self._world.let(broker, broker.stop)
+
+    def _pause(self, process: Process | None) -> None:
+        if process is not None:
+            self._world.counters["pauses"] += 1
+            process.paused_until_ms = self._world.now_ms + self._some_ms()
+            self._world.tell(process.id, f"pauses until {process.paused_until_ms}")
+
+    def _cut_off(self, process: Process | None) -> None:
+        """Cut a node off from the others: what it says, what it hears, or both."""
+        if process is None:
+            return
+        others = [i for i in (*self._world.brokers, *self._world.controllers) if i != process.id]
+        others += self._world.producers
+        links: list[tuple[int, int]] = []
+        kind = self._random.choice(("says", "hears", "both"))
+        if kind != "hears":
+            links += [(process.id, other) for other in others]
+        if kind != "says":
+            links += [(other, process.id) for other in others]
+        self._cut(links, f"{process.id} is cut off ({kind})")
+
+    def _cut_link(self) -> None:
+        nodes = [*self._world.brokers, *self._world.controllers]
+        source, target = self._random.sample(nodes, 2)
+        links = [(source, target)]
+        if self._random.random() < 0.5:
+            links.append((target, source))
+        self._cut(links, f"{source} -> {target} is cut" + (", and back" if len(links) > 1 else ""))
+
+    def _cut(self, links: Sequence[tuple[int, int]], what: str) -> None:
+        self._world.counters["cuts"] += 1
+        until_ms = self._world.now_ms + self._some_ms()
+        self._world.tell(0, f"{what} until {until_ms}")
+        self._world.network.cut(links, until_ms)
+
+    def _resign_controller(self) -> None:
+        active = self._world.active_controller()
+        if active is not None and not self._is_paused(active):
+            self._world.let(active, active.resign)
+
+    # Power
+
+    def _lose_power(self, broker_ids: Iterable[int]) -> None:
+        for broker_id in broker_ids:
+            node = self._world.brokers[broker_id]
+            self._world.counters["power losses"] += 1
+            if node.process is not None:
+                self._world.end(node.process)
+                self._world.after(self._some_ms(), self._world.restart, broker_id)
+            node.lose_power(self._random)
+            self._world.tell(broker_id, "loses its power")
+
+    def _power_leader(self) -> None:
+        leader = self._any_leader()
+        if leader is not None:
+            self._lose_power([leader.id])
+
+    def _power_some(self) -> None:
+        brokers = list(self._world.brokers)
+        self._lose_power(self._random.sample(brokers, self._random.randint(1, len(brokers))))
+
+    def _lose_disk(self) -> None:
+        node = self._one_of(self._world.brokers.values())
+        self._world.counters["disks lost"] += 1
+        if node.process is not None:
+            self._world.end(node.process)
+            self._world.after(self._some_ms(), self._world.restart, node.id)
+        node.lose_disk()
+        self._world.tell(node.id, "loses its disk")

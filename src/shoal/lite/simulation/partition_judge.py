@@ -1,0 +1,344 @@
+"""What must be so in a partition, by the names of the specifications of Kafka's replication.
+
+    LogMatching                  one batch before another, everywhere (checked in `log`)
+    LeaderCompleteness           the leader has everything that is committed
+    LeaderCandidateCompleteness  so has everyone who may lead: in-sync and eligible replicas
+    ReplicationQuorumSuperset    the leader waits for all whom the controller counts as in sync
+    ConsistentRead               what was read at an offset is read there again, by everyone
+    NoCommittedRecordLost        what is acknowledged is committed, and committed once and in
+                                 order if its producer is idempotent
+    MinIsrRecoveryQuorum         as long as fewer than min.insync.replicas have lost their data,
+                                 someone may lead who has everything
+    MonotonicEpoch               leader epochs never fall
+    SingleLeader                 one process leads in a leader epoch, and writes each offset once
+    MonotonicHighWatermark       high watermarks fall only by a restart
+    MonotonicLatestOffset        a newer leader never tells of an earlier end
+
+A broker that has lost data may be counted as in sync until its next process is registered, and
+is not looked at until then: that process does nothing before. Whatever is lost by an unclean
+election is given up, and counted.
+"""
+
+from typing import TYPE_CHECKING
+
+from shoal.lite.codes import Refused
+from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.simulation.disk import Key
+from shoal.lite.simulation.errors import Violation
+from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.log import Batch, SimulatedLog
+from shoal.lite.simulation.setup import CrashModel
+
+if TYPE_CHECKING:
+    from shoal.lite.simulation.world import World
+
+
+class PartitionJudge:
+    """Remembers everything about a partition that was ever said to be so."""
+
+    def __init__(self, world: "World", key: Key) -> None:
+        self._world = world
+        self._key = key
+        # As the metadata has it.
+        self.record: PartitionRecord | None = None
+        self._min_insync = 1
+        # By offset: the batch that was committed there first.
+        self.committed: list[Batch] = []
+        self.acknowledged_batches: dict[int, Batch] = {}
+        self._start_offset = 0
+        self._leaders: dict[int, str] = {}
+        self._places: dict[tuple[int, int], Batch] = {}
+        # By idempotent producer: its last batch that is committed.
+        self._last_batches: dict[int, Batch] = {}
+        self._latest: tuple[int, int] = (-1, 0)
+        # Who has lost its data since enough were in sync; None before that was so.
+        self._lost: set[int] | None = None
+        # How often something was given up, and who may still have it.
+        self.given_up = 0
+        self._unaligned: set[int] = set()
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        record = self.record
+        return () if record is None else record.in_sync + record.eligible
+
+    # The metadata
+
+    def changed(
+        self, before: PartitionRecord | None, after: PartitionRecord, min_insync: int
+    ) -> None:
+        """The metadata has it otherwise now."""
+        self.record = after
+        self._min_insync = min_insync
+        if before is not None:
+            self._compare(before, after)
+        if len(after.in_sync) >= min_insync:
+            self._lost = set()
+        if not self.candidates and self._lost is not None and len(self._lost) < min_insync:
+            detail = f"only {sorted(self._lost)} lost their data, and nobody may lead"
+            raise Violation("MinIsrRecoveryQuorum", detail)
+        self._check_candidates()
+        for process in self._world.live_brokers():
+            hosted = process.hosted.get(self._key)
+            if hosted is not None and (leader := hosted.replica.leader) is not None:
+                self._check_quorum(hosted, leader)
+
+    def _compare(self, before: PartitionRecord, after: PartitionRecord) -> None:
+        counters = self._world.counters
+        if after.partition_epoch <= before.partition_epoch:
+            raise Violation("MonotonicEpoch", f"{after} after {before}")
+        if after.leader_epoch < before.leader_epoch:
+            raise Violation("MonotonicEpoch", f"{after} after {before}")
+        counters["in-sync changes"] += set(after.in_sync) != set(before.in_sync)
+        counters["eligible"] += len(after.eligible) > len(before.eligible)
+        counters["reassignments"] += bool(before.adding or before.removing) and not (
+            after.adding or after.removing
+        )
+        if after.leader not in {before.leader, NO_LEADER}:
+            counters["elections"] += 1
+            if before.recovering and after.leader not in before.in_sync + before.eligible:
+                self._given_up_to(after.leader)
+        self._world.tell(
+            0,
+            f"p{self._key[1]} is led by {after.leader} in epoch {after.leader_epoch}, in sync "
+            f"{after.in_sync}, eligible {after.eligible}, partition epoch {after.partition_epoch}",
+        )
+
+    def replica_lost(self, broker_id: int) -> None:
+        """A broker is registered again, after it lost data."""
+        if self._lost is not None and broker_id in self.candidates:
+            self._lost.add(broker_id)
+
+    def _given_up_to(self, leader: int) -> None:
+        """Someone accepted that all is lost which the new leader does not have."""
+        self._world.counters["unclean elections"] += 1
+        log = self._world.brokers[leader].disk.logs.get(self._key)
+        end_offset = len(self.committed)
+        while end_offset > 0 and not self._holds(log, end_offset):
+            end_offset -= 1
+        del self.committed[end_offset:]
+        kept = {
+            number: batch
+            for number, batch in self.acknowledged_batches.items()
+            if batch.end_offset <= end_offset
+        }
+        self._world.counters["given up"] += len(self.acknowledged_batches) - len(kept)
+        self.acknowledged_batches = kept
+        self.given_up += 1
+        self._unaligned = set(self._world.brokers) - {leader}
+        self._last_batches.clear()
+        self._latest = (-1, 0)
+        self._lost = None
+        self._world.consumer.forget(self._key)
+        new_leader = self._world.brokers[leader].process
+        if new_leader is not None and (hosted := new_leader.hosted.get(self._key)) is not None:
+            hosted.seen_high_watermark = 0
+
+    def _is_aligned(self, hosted: HostedPartition) -> bool:
+        """Whether a replica has let go of what was given up: its log begins as the leader's."""
+        broker_id, record, log = hosted.broker.id, self.record, hosted.log
+        if broker_id not in self._unaligned:
+            return True
+        if record is None or record.leader == NO_LEADER:
+            return False
+        leaders = self._world.brokers[record.leader].disk.logs.get(self._key)
+        end_offset = log.end_offset
+        if leaders is None or end_offset > leaders.end_offset:
+            return False
+        last = log.at(end_offset - 1)
+        if last is not None and end_offset > leaders.start_offset:
+            is_aligned = leaders.at(end_offset - 1) is last
+        else:
+            is_aligned = end_offset <= leaders.start_offset
+        if is_aligned:
+            self._unaligned.discard(broker_id)
+            hosted.seen_high_watermark = 0
+        return is_aligned
+
+    # Replicas
+
+    def check_replica(self, hosted: HostedPartition) -> None:
+        """Something happened to a replica."""
+        role = hosted.replica.role
+        if role.leader_epoch < hosted.seen_epoch:
+            raise Violation("MonotonicEpoch", f"{hosted.broker.id} is in {role.leader_epoch}")
+        hosted.seen_epoch = role.leader_epoch
+        if not self._is_aligned(hosted):
+            return
+        self.advance(hosted)
+        if isinstance(role, LeaderPartition):
+            incarnation = hosted.broker.incarnation
+            known = self._leaders.setdefault(role.leader_epoch, incarnation)
+            if known != incarnation:
+                detail = f"{known} and {incarnation} lead in epoch {role.leader_epoch}"
+                raise Violation("SingleLeader", detail)
+            self._check_quorum(hosted, role)
+        if hosted.broker.id in self.candidates:
+            self._check_candidate(hosted.broker.id)
+
+    def advance(self, hosted: HostedPartition) -> None:
+        """Take note of what a replica calls committed, and compare."""
+        high_watermark = hosted.replica.role.high_watermark
+        if high_watermark < hosted.seen_high_watermark:
+            detail = f"{hosted.broker.id}: {hosted.seen_high_watermark} to {high_watermark}"
+            raise Violation("MonotonicHighWatermark", detail)
+        hosted.seen_high_watermark = high_watermark
+        log, end_offset = hosted.log, len(self.committed)
+        self._start_offset = max(self._start_offset, log.start_offset)
+        known = min(high_watermark, end_offset)
+        if known > log.start_offset and log.at(known - 1) is not self.committed[known - 1]:
+            detail = (
+                f"{hosted.broker.id} has {log.at(known - 1)} at {known - 1}, "
+                f"where {self.committed[known - 1]} is committed"
+            )
+            raise Violation("ConsistentRead", detail)
+        if high_watermark > end_offset:
+            self._commit(log, high_watermark)
+            self._check_candidates()
+
+    def _commit(self, log: SimulatedLog, high_watermark: int) -> None:
+        offset = len(self.committed)
+        if log.base_offset > offset:
+            raise Violation("ConsistentRead", f"a log from {log.base_offset} on, not {offset}")
+        self.committed += log.entries[offset - log.base_offset : high_watermark - log.base_offset]
+        while offset < high_watermark:
+            batch = self.committed[offset]
+            self._world.counters["committed"] += batch.count
+            if batch.header.producer_id >= 0:
+                self._check_sequence(batch)
+            offset = batch.end_offset
+
+    def _check_sequence(self, batch: Batch) -> None:
+        header = batch.header
+        last = self._last_batches.get(header.producer_id)
+        self._last_batches[header.producer_id] = batch
+        if last is None:
+            # After an unclean election nobody knows where it was.
+            is_next = header.base_sequence == 0 or self.given_up > 0
+        else:
+            is_next = header.base_sequence == last.header.last_sequence + 1
+            # Deleted records leave no trace of their producer with new replicas.
+            is_next = is_next or last.end_offset <= self._start_offset
+        if not is_next:
+            raise Violation("NoCommittedRecordLost", f"{batch} is committed behind {last}")
+
+    def _holds(self, log: SimulatedLog | None, end_offset: int) -> bool:
+        """Whether a log has what was committed below an offset."""
+        if end_offset == 0:
+            return True
+        if log is None or log.end_offset < end_offset:
+            return False
+        if log.start_offset >= end_offset:
+            return True
+        return log.at(end_offset - 1) is self.committed[end_offset - 1]
+
+    def _check_candidates(self) -> None:
+        for broker_id in self.candidates:
+            self._check_candidate(broker_id)
+
+    def _check_candidate(self, broker_id: int) -> None:
+        node = self._world.brokers[broker_id]
+        if node.has_lost_data:
+            return
+        log = node.disk.logs.get(self._key)
+        if not self._holds(log, len(self.committed)):
+            record = self.record
+            is_leader = record is not None and record.leader == broker_id
+            end_offset = 0 if log is None else log.end_offset
+            raise Violation(
+                "LeaderCompleteness" if is_leader else "LeaderCandidateCompleteness",
+                f"{broker_id} has not all that is committed, up to {len(self.committed)}; "
+                f"its log ends at {end_offset}",
+            )
+
+    def _check_quorum(self, hosted: HostedPartition, leader: LeaderPartition) -> None:
+        record = self.record
+        if record is None or leader.leader_epoch != record.leader_epoch:
+            return
+        members = set(record.in_sync)
+        if len(leader.isr) >= self._min_insync:
+            members.update(record.eligible)
+        if not members <= leader.maximal_isr:
+            detail = (
+                f"{hosted.broker.id} waits for {sorted(leader.maximal_isr)}, "
+                f"but {sorted(members)} may lead"
+            )
+            raise Violation("ReplicationQuorumSuperset", detail)
+
+    # Clients
+
+    def will_write(self, hosted: HostedPartition, batch: Batch) -> None:
+        place = batch.epoch, batch.base_offset
+        if self._places.setdefault(place, batch) is not batch:
+            detail = f"{hosted.broker.id} writes {batch}, where {self._places[place]} was written"
+            raise Violation("SingleLeader", detail)
+
+    def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+        self.advance(hosted)
+        if not self._is_committed(batch):
+            detail = f"{hosted.broker.id} acknowledges {batch}, which is not committed"
+            raise Violation("NoCommittedRecordLost", detail)
+        if self._world.setup.crash is CrashModel.PROCESS:
+            nodes = self._world.brokers.values()
+            logs = [log for node in nodes if (log := node.disk.logs.get(self._key)) is not None]
+            count = sum(
+                log.start_offset >= batch.end_offset or log.at(batch.base_offset) is batch
+                for log in logs
+            )
+            if count < self._min_insync:
+                detail = f"{batch} is acknowledged with {count} copies"
+                raise Violation("NoCommittedRecordLost", detail)
+
+    def _is_committed(self, batch: Batch) -> bool:
+        return (
+            batch.end_offset <= len(self.committed) and self.committed[batch.base_offset] is batch
+        )
+
+    def acknowledged_to_producer(self, batch: Batch) -> None:
+        if self._is_committed(batch):
+            self._world.counters["acknowledged"] += batch.count
+            self.acknowledged_batches[batch.number] = batch
+        elif not self.given_up:
+            raise Violation("NoCommittedRecordLost", f"{batch} was acknowledged")
+
+    def refused_sequence(self, hosted: HostedPartition, header: BatchHeader) -> None:
+        """A leader calls a batch out of order."""
+        record, last = self.record, self._last_batches.get(header.producer_id)
+        is_current = record is not None and record.leader_epoch == hosted.replica.role.leader_epoch
+        if is_current and last is not None:
+            next_sequence = last.header.last_sequence + 1
+            if header.base_sequence == next_sequence:
+                detail = f"{hosted.broker.id} calls sequence {next_sequence} out of order"
+                raise Violation("NoCommittedRecordLost", detail)
+
+    def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
+        self._world.counters["consumed"] += batch.count
+        if self._is_aligned(hosted) and not self._is_committed(batch):
+            raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
+
+    def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
+        """A consumer that has read up to an offset is told that there is no such offset."""
+        record, role = self.record, hosted.replica.role
+        is_current = record is not None and record.leader_epoch == role.leader_epoch
+        is_current = is_current and self._is_aligned(hosted)
+        if is_current and isinstance(role, LeaderPartition):
+            detail = f"{hosted.broker.id} leads, and has no offset {offset}, which was read"
+            raise Violation("ConsistentRead", detail)
+
+    def asked_for_end(self, hosted: HostedPartition) -> None:
+        """A client asks a leader for the latest offset."""
+        leader = hosted.replica.leader
+        if leader is None:
+            return
+        try:
+            answer = leader.leader_epoch, leader.latest_offset()
+        except Refused:
+            self._world.counters["ends not available"] += 1
+            return
+        if answer[0] >= self._latest[0]:
+            if answer[1] < self._latest[1]:
+                detail = f"{answer} after {self._latest} (leader epoch, offset)"
+                raise Violation("MonotonicLatestOffset", detail)
+            self._latest = answer

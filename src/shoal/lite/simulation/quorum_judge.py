@@ -1,0 +1,104 @@
+"""What must be so among controllers, by the names of KRaft's own simulation.
+
+MonotonicEpoch                  a member's epoch never falls, not even over a restart
+SingleLeader                    one leader per epoch
+MonotonicHighWatermark          a member's high watermark falls only by a restart
+MajorityReachedHighWatermark    what is committed is on the disks of a majority
+ConsistentCommittedData         everyone is told of the same entries at the same offsets
+MetadataLogMatching             the same epoch at the same offset means the same history
+LeaderCompleteness              a leader's log has everything that is committed
+MembersAreKnown                 nobody is taken for somebody else
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from shoal.lite.raft.actions import AppendEntries, LoadSnapshot, TruncateTo
+from shoal.lite.raft.model import Entry
+from shoal.lite.raft.node import Role
+from shoal.lite.simulation.controllers import ControllerProcess
+from shoal.lite.simulation.errors import Violation
+
+if TYPE_CHECKING:
+    from shoal.lite.simulation.world import World
+
+
+class QuorumJudge:
+    """Remembers every entry that was ever committed."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._committed: dict[int, Entry] = {}
+        self._end_offset = 0
+        self._leaders: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+        self._high_watermarks: dict[ControllerProcess, int] = {}
+        # By offset and epoch: the entry, and the epoch of the one before it.
+        self._histories: dict[tuple[int, int], tuple[Entry, int]] = {}
+
+    def check(self, process: ControllerProcess) -> None:
+        """A controller has done something."""
+        raft, node_id = process.raft, process.id
+        if raft.epoch < self._epochs.get(node_id, 0):
+            raise Violation("MonotonicEpoch", f"{node_id} is back in epoch {raft.epoch}")
+        # What is not on the disk yet is not promised to anyone.
+        self._epochs[node_id] = process.disk.quorum.epoch
+        if raft.high_watermark < self._high_watermarks.get(process, 0):
+            raise Violation("MonotonicHighWatermark", f"{node_id} is at {raft.high_watermark}")
+        self._high_watermarks[process] = raft.high_watermark
+        if raft.role is Role.LEADER and self._leaders.get(raft.epoch) != node_id:
+            if raft.epoch in self._leaders:
+                detail = f"{node_id} and {self._leaders[raft.epoch]} lead epoch {raft.epoch}"
+                raise Violation("SingleLeader", detail)
+            self._leaders[raft.epoch] = node_id
+            self._world.counters["quorum elections"] += 1
+            self._check_complete(process)
+
+    def _check_complete(self, process: ControllerProcess) -> None:
+        log = process.raft.log
+        for offset, entry in reversed(self._committed.items()):
+            if offset < log.start_offset:
+                break
+            end_offset = offset + entry.count
+            if log.end_offset < end_offset or log.between(offset, end_offset) != (entry,):
+                detail = f"{process.id} leads epoch {process.raft.epoch} without {offset}"
+                raise Violation("LeaderCompleteness", detail)
+
+    def will_store(self, process: ControllerProcess, action: Any) -> None:
+        """Equal entries with equal predecessors, everywhere: then histories are equal too."""
+        if isinstance(action, AppendEntries):
+            previous = process.disk.last_epoch_before(action.base_offset)
+            offset = action.base_offset
+            for entry in action.entries:
+                known = self._histories.setdefault((offset, entry.epoch), (entry, previous))
+                if known != (entry, previous):
+                    detail = f"{process.id} has another entry of epoch {entry.epoch} at {offset}"
+                    raise Violation("MetadataLogMatching", detail)
+                previous = entry.epoch
+                offset += entry.count
+        elif isinstance(action, TruncateTo) and action.offset < process.raft.high_watermark:
+            raise Violation("MonotonicHighWatermark", f"{process.id} cuts at {action.offset}")
+        elif isinstance(action, LoadSnapshot):
+            self._world.counters["snapshots loaded"] += 1
+
+    def committed(self, node_id: int, base_offset: int, entries: tuple[Entry, ...]) -> list[Entry]:
+        """Someone was told of committed entries; returns those that are new to everyone."""
+        news = []
+        offset = base_offset
+        for entry in entries:
+            if offset == self._end_offset:
+                self._committed[offset] = entry
+                self._end_offset += entry.count
+                news.append(entry)
+                self._check_majority(offset, entry)
+            elif self._committed.get(offset) != entry:
+                detail = f"{node_id} was told of another entry at {offset}"
+                raise Violation("ConsistentCommittedData", detail)
+            offset += entry.count
+        return news
+
+    def _check_majority(self, offset: int, entry: Entry) -> None:
+        nodes = self._world.controllers.values()
+        count = sum(node.disk.holds(offset, entry) for node in nodes)
+        if count < self._world.voters.majority:
+            detail = f"offset {offset} is committed, and on {count} disks"
+            raise Violation("MajorityReachedHighWatermark", detail)

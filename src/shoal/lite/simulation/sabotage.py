@@ -1,0 +1,188 @@
+"""Mistakes, one each, that the simulation must find: so that it is known to be able to fail.
+
+Each swaps one part of a world. None of them is in production's code, and nothing here is ever
+used outside of a simulation. `seed_protocol` is one more, a world of its own.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal.lite.codes import Code
+from shoal.lite.controller.changes import Changes
+from shoal.lite.controller.controller import Controller, ControllerSettings, Outcome
+from shoal.lite.controller.partitions import ordered
+from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.log.epochs import NO_EPOCH
+from shoal.lite.raft.leader import Leader
+from shoal.lite.raft.model import StoredState
+from shoal.lite.raft.node import RaftNode, Role
+from shoal.lite.replication.follower import FollowerPartition
+from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.replication.messages import Completed, ReplicaFetch
+from shoal.lite.replication.replica import Replica
+from shoal.lite.simulation.disk import QuorumDisk
+from shoal.lite.simulation.parts import Parts
+from shoal.lite.simulation.setup import CONTROLLER, CrashModel
+
+if TYPE_CHECKING:
+    from shoal.lite.simulation.world import BrokerNode, World
+
+A = TypeVar("A")
+
+
+# Elections
+
+
+class _LongestLogController(Controller):
+    """Elects whoever has the longest log, in sync or not: the rule of the seed."""
+
+    def __init__(self, world: "World", state: ClusterState, settings: ControllerSettings) -> None:
+        super().__init__(state, settings)
+        self._world = world
+
+    def _outcome(self, changes: Changes, answer: A) -> Outcome[A]:
+        for record in list(changes.records):
+            if isinstance(record, PartitionRecord):
+                self._elect(changes, self.state.partition(*record.key))
+        return super()._outcome(changes, answer)
+
+    def _elect(self, changes: Changes, record: PartitionRecord) -> None:
+        alive = [broker for broker in record.replicas if self.state.is_active(broker)]
+        if not alive or record.leader in alive:
+            return
+        longest = max(alive, key=lambda broker: (self._end_offset(broker, record), -broker))
+        if record.leader == NO_LEADER:
+            in_sync = ordered({*record.in_sync, longest}, record.replicas)
+            changes.emit(
+                replace(
+                    record,
+                    leader=longest,
+                    in_sync=in_sync,
+                    leader_epoch=record.leader_epoch + 1,
+                    partition_epoch=record.partition_epoch + 1,
+                )
+            )
+
+    def _end_offset(self, broker_id: int, record: PartitionRecord) -> int:
+        log = self._world.brokers[broker_id].disk.logs.get(record.key)
+        return 0 if log is None else log.end_offset
+
+
+class LongestLog(Parts):
+    def controller(self, world: "World", state: ClusterState) -> Controller:
+        return _LongestLogController(world, state, CONTROLLER)
+
+
+# Replication
+
+
+class _DeafFollower(FollowerPartition):
+    """Does not tell the epoch of its last record, so nobody can tell it where to cut."""
+
+    def _position(self) -> ReplicaFetch:
+        return replace(super()._position(), last_fetched_epoch=NO_EPOCH)
+
+
+class _DeafReplica(Replica):
+    follower_type = _DeafFollower
+
+
+class NoTruncation(Parts):
+    replica = _DeafReplica
+
+
+class _HastyLeader(LeaderPartition):
+    """Acknowledges what it has written itself."""
+
+    def await_acks(self, token: Any, required_offset: int, *, deadline_ms: int) -> None:
+        self._completed.append(Completed(token, Code.NONE))
+
+
+class _HastyReplica(Replica):
+    leader_type = _HastyLeader
+
+
+class EarlyAcknowledgement(Parts):
+    replica = _HastyReplica
+
+
+class _CarelessLeader(LeaderPartition):
+    """Counts on those whom the controller has confirmed, and not on those about to join."""
+
+    def _replicated_offset(self, now_ms: int) -> int:
+        ends = [peer.end_offset for peer in self._peers.values() if peer.broker_id in self.isr]
+        return min([self.log.end_offset, *ends])
+
+
+class _CarelessReplica(Replica):
+    leader_type = _CarelessLeader
+
+
+class WrongSet(Parts):
+    replica = _CarelessReplica
+
+
+# The quorum
+
+
+class _ForgetfulDisk(QuorumDisk):
+    """Keeps the epoch, and not whom it voted for."""
+
+    def stored(self) -> StoredState:
+        stored = super().stored()
+        return replace(stored, quorum=replace(stored.quorum, voted_for=None, leader_id=None))
+
+
+class ForgottenVote(Parts):
+    quorum_disk = _ForgetfulDisk
+
+
+class _RashLeader(Leader):
+    """Commits what former leaders wrote before it has an entry of its own on a majority."""
+
+    def _may_commit(self, end_offset: int) -> bool:
+        return True
+
+
+class _RashNode(RaftNode):
+    def _become_leader(self, granting: frozenset[int]) -> None:
+        self._leave_role()
+        self.role = Role.LEADER
+        replica = self._replica
+        replica.remember(replace(replica.quorum, leader_id=replica.key.id))
+        self._leader = _RashLeader(replica, granting)
+
+
+class OldEpochsCommitted(Parts):
+    raft_node = _RashNode
+
+
+# Brokers
+
+
+class KeptInSync(Parts):
+    """Whoever lost power says that it did not."""
+
+    def boot_id(self, node: "BrokerNode") -> str:
+        return "boot-1"
+
+
+class OldMetadata(Parts):
+    """A new process does what the metadata said to the one before it."""
+
+    def knows_itself(self, incarnation: str, known: str | None) -> bool:
+        return known is not None
+
+
+# By name: the parts, and the crash model that shows the mistake; None for either.
+SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
+    "longest-log": (LongestLog, None),
+    "no-truncation": (NoTruncation, None),
+    "early-acknowledgement": (EarlyAcknowledgement, None),
+    "wrong-set": (WrongSet, None),
+    "forgotten-vote": (ForgottenVote, None),
+    "old-epochs-committed": (OldEpochsCommitted, None),
+    "kept-in-sync": (KeptInSync, CrashModel.POWER),
+    "old-metadata": (OldMetadata, None),
+}

@@ -1,0 +1,339 @@
+"""Nodes, clients, a network and time: everything that a history happens in.
+
+Rules of this file:
+- One thing happens at a time: a message arrives, an alarm goes off, or a step of the history is
+  taken. Each of these is counted, and after each of them the judge looks.
+- Everything follows from the seed: there is no other chance, and no other clock.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from shoal.lite.codes import Code
+from shoal.lite.controller.records import NO_LEADER, Record, decode_record
+from shoal.lite.controller.requests import BrokersDied
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.raft.model import ReplicaKey, Voter, Voters
+from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.simulation.brokers import BrokerProcess
+from shoal.lite.simulation.clients import Administrator, Consumer, Producer
+from shoal.lite.simulation.controllers import ControllerProcess
+from shoal.lite.simulation.disk import BrokerDisk, Fuse, Key
+from shoal.lite.simulation.errors import ProcessKilled, Violation
+from shoal.lite.simulation.hosted import HostedPartition
+from shoal.lite.simulation.judge import Judge
+from shoal.lite.simulation.log import Batch
+from shoal.lite.simulation.messages import (
+    COPIED,
+    ControllerCall,
+    ControllerReply,
+    ProduceCall,
+    ProduceReply,
+)
+from shoal.lite.simulation.network import Network
+from shoal.lite.simulation.parts import Parts
+from shoal.lite.simulation.process import Clock, Process
+from shoal.lite.simulation.setup import Setup
+
+FIRST_CONTROLLER = 101
+ADMINISTRATOR = 900
+FIRST_PRODUCER = 1001
+_NEVER_COPIED = (ControllerCall, ControllerReply, ProduceCall, ProduceReply)
+
+
+class ControllerNode:
+    """A controller's place: its disk and its clock."""
+
+    def __init__(self, node_id: int, world: "World", clock: Clock) -> None:
+        self.id = node_id
+        self.clock = clock
+        self.key = ReplicaKey(node_id, UUID(int=node_id))
+        self.fuse = Fuse()
+        self.disk = world.parts.quorum_disk(world.voters, self.fuse)
+        self.process: ControllerProcess | None = None
+
+
+class BrokerNode:
+    """A broker's place: a machine with a disk, a clock and power."""
+
+    def __init__(self, node_id: int, clock: Clock) -> None:
+        self.id = node_id
+        self.clock = clock
+        self.fuse = Fuse()
+        self.boots = 1
+        self._starts = 0
+        self._disks = 0
+        self.disk = self._new_disk()
+        self.process: BrokerProcess | None = None
+        # The processes whose data was lost, by number, and that may still be counted on.
+        self._losses: list[int] = []
+
+    @property
+    def directory(self) -> UUID:
+        return UUID(int=self.id * 1000 + self._disks)
+
+    def next_incarnation(self) -> str:
+        self._starts += 1
+        return f"{self.id}.{self._starts}"
+
+    def _new_disk(self) -> BrokerDisk:
+        self._disks += 1
+        return BrokerDisk(f"disk-{self.id}.{self._disks}", self.fuse)
+
+    def lose_power(self, random: Random) -> None:
+        self.boots += 1
+        self._losses.append(self._starts)
+        self.disk.lose_power(random)
+
+    def lose_disk(self) -> None:
+        self._losses.append(self._starts)
+        self.disk = self._new_disk()
+
+    @property
+    def has_lost_data(self) -> bool:
+        """Whether the metadata knows only processes that had more data than there is now."""
+        return bool(self._losses)
+
+    def registered(self, incarnation: str) -> bool:
+        """A process is in the metadata; says whether data was lost before it was started."""
+        start = int(incarnation.split(".")[1])
+        kept = [loss for loss in self._losses if loss >= start]
+        is_after_loss = len(kept) < len(self._losses)
+        self._losses = kept
+        return is_after_loss
+
+
+class World:
+    """All of it, and the time."""
+
+    def __init__(self, setup: Setup, parts: Parts, trace: Callable[[str], None] | None) -> None:
+        self.setup = setup
+        self.parts = parts
+        self._trace = trace
+        self.now_ms = 0
+        self.events = 0
+        self.counters: Counter[str] = Counter()
+        self.random = Random(setup.seed ^ 0xC0FFEE)
+        self.network = Network(setup.seed)
+        self._queue: list[tuple[int, int, Callable[[Any, Any, Any], None], Any, Any, Any]] = []
+        self._numbers = 0
+        self._batches = 0
+        self._calls = 0
+        self._records: dict[bytes, Record] = {}
+        controller_ids = range(FIRST_CONTROLLER, FIRST_CONTROLLER + setup.controllers)
+        self.voters = Voters(Voter(node_id, UUID(int=node_id)) for node_id in controller_ids)
+        self.controllers = {i: ControllerNode(i, self, self._clock()) for i in controller_ids}
+        self.brokers: dict[int, BrokerNode] = {}
+        self.judge = Judge(self)
+        self.administrator = Administrator(self, ADMINISTRATOR, self._clock())
+        self.producers: dict[int, Producer] = {}
+        self.consumer = Consumer(self)
+
+    # Making it
+
+    def _clock(self) -> Clock:
+        drift = self.setup.drift
+        rate = 1 + self.random.uniform(-drift, drift)
+        return Clock(self.random.randrange(1_000_000), rate)
+
+    def add_broker(self, broker_id: int) -> BrokerNode:
+        node = self.brokers[broker_id] = BrokerNode(broker_id, self._clock())
+        return node
+
+    def add_producer(self, key: Key, acks: int, *, is_idempotent: bool) -> None:
+        node_id = FIRST_PRODUCER + len(self.producers)
+        self.producers[node_id] = Producer(
+            self, node_id, self._clock(), key=key, acks=acks, is_idempotent=is_idempotent
+        )
+
+    # What can be seen
+
+    def process_of(self, node_id: int) -> Process | None:
+        if (broker := self.brokers.get(node_id)) is not None:
+            return broker.process
+        if (controller := self.controllers.get(node_id)) is not None:
+            return controller.process
+        if node_id == ADMINISTRATOR:
+            return self.administrator
+        return self.producers.get(node_id)
+
+    def live_brokers(self) -> list[BrokerProcess]:
+        return [node.process for node in self.brokers.values() if node.process is not None]
+
+    def live_controllers(self) -> list[ControllerProcess]:
+        return [node.process for node in self.controllers.values() if node.process is not None]
+
+    def active_controller(self) -> ControllerProcess | None:
+        """The controller that leads the newest epoch of those that believe to lead."""
+        active = [c for c in self.live_controllers() if c.controller is not None]
+        return max(active, key=lambda c: c.raft.epoch, default=None)
+
+    def known_leader(self, key: Key, random: Random) -> int:
+        """Who leads a partition, as some broker sees it."""
+        brokers = self.live_brokers()
+        if not brokers:
+            return NO_LEADER
+        state = random.choice(brokers).state
+        return state.partition(*key).leader if key[0] in state.topic_names else NO_LEADER
+
+    def decoded(self, data: bytes) -> Record:
+        """A record of the metadata; each is decoded once."""
+        record = self._records.get(data)
+        if record is None:
+            record = self._records[data] = decode_record(data)
+        return record
+
+    def tell(self, node_id: int, what: str) -> None:
+        if self._trace is not None:
+            self._trace(f"{self.now_ms:6d} ms  {node_id:4d}  {what}")
+
+    @property
+    def is_traced(self) -> bool:
+        return self._trace is not None
+
+    # Events
+
+    def after(self, delay_ms: int, do: Callable[[Any, Any, Any], None], *arguments: Any) -> None:
+        """Do something later, if it has three arguments or fewer."""
+        self._numbers += 1
+        padded = (*arguments, None, None, None)[:3]
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._numbers, do, *padded))
+
+    def send(self, source: int, target: int, message: Any) -> None:
+        may_copy = isinstance(message, COPIED) or not isinstance(message, _NEVER_COPIED)
+        for delay_ms in self.network.delays_ms(source, target, self.now_ms, may_copy=may_copy):
+            self._numbers += 1
+            item = (self.now_ms + delay_ms, self._numbers, self._deliver, target, source, message)
+            heapq.heappush(self._queue, item)
+
+    def next_event(self) -> None:
+        """Let the next thing happen."""
+        time_ms, _, do, first, second, third = heapq.heappop(self._queue)
+        self.now_ms = time_ms
+        do(first, second, third)
+
+    def next_event_ms(self) -> int:
+        return self._queue[0][0]
+
+    def _deliver(self, target: int, source: int, message: Any) -> None:
+        process = self.process_of(target)
+        if process is None:
+            return
+        if process.paused_until_ms > self.now_ms:
+            delay_ms = process.paused_until_ms - self.now_ms
+            self.after(delay_ms, self._deliver, target, source, message)
+            return
+        self.events += 1
+        if self.is_traced:
+            self.tell(target, f"<- {source} {message}")
+        self.let(process, process.receive, source, message)
+
+    def _wake(self, process: Process, time_ms: int, _: None) -> None:
+        if not process.is_alive or process.alarm_ms != time_ms:
+            return
+        if process.paused_until_ms > self.now_ms:
+            process.alarm_ms = process.paused_until_ms
+            delay_ms = process.paused_until_ms - self.now_ms
+            self.after(delay_ms, self._wake, process, process.alarm_ms)
+            return
+        self.events += 1
+        process.alarm_ms = None
+        self.let(process, process.wake)
+
+    def let(self, process: Process, do: Callable[..., None], *arguments: Any) -> None:
+        """Let a process do something, look at what it did, and set its alarm."""
+        try:
+            do(*arguments)
+        except ProcessKilled:
+            self.tell(process.id, "is killed between two writes")
+            self.counters["kills between writes"] += 1
+            self.end(process)
+            self.after(self.random.randrange(1, 1500), self.restart, process.id)
+        self.judge.look(process)
+        if process.is_alive:
+            self._set_alarm(process)
+
+    def _set_alarm(self, process: Process) -> None:
+        deadline_ms = process.next_deadline_ms()
+        if deadline_ms is None:
+            process.alarm_ms = None
+            return
+        at_ms = max(process.clock.when(deadline_ms), self.now_ms + 1)
+        if process.alarm_ms != at_ms:
+            process.alarm_ms = at_ms
+            self.after(at_ms - self.now_ms, self._wake, process, at_ms)
+
+    # Processes
+
+    def start(self, node_id: int) -> None:
+        """Start a node, if it is not running."""
+        if self.process_of(node_id) is not None:
+            return
+        random = Random(self.random.getrandbits(32))
+        self.counters["starts"] += 1
+        if (controller := self.controllers.get(node_id)) is not None:
+            controller.fuse.writes_left = None
+            controller.process = ControllerProcess(self, controller, random)
+            self.tell(node_id, "starts")
+            self.let(controller.process, controller.process.start)
+        else:
+            broker = self.brokers[node_id]
+            broker.fuse.writes_left = None
+            broker.process = BrokerProcess(self, broker, random)
+            self.tell(node_id, f"starts as {broker.process.incarnation}")
+            self.let(broker.process, broker.process.start)
+
+    def restart(self, node_id: int, _: None = None, __: None = None) -> None:
+        """The time has come to start a node again."""
+        self.start(node_id)
+
+    def end(self, process: Process) -> None:
+        """A process ends, whatever it was doing."""
+        process.end()
+        if isinstance(process, BrokerProcess):
+            process.node.process = None
+            if self.setup.controllers == 1:
+                death = BrokersDied({process.id: process.incarnation})
+                self.after(1, self._see_death, death)
+        else:
+            self.controllers[process.id].process = None
+
+    def _see_death(self, death: BrokersDied, _: None, __: None) -> None:
+        for controller in self.live_controllers():
+            self.let(controller, controller.told_of_death, death)
+
+    def ended(self, process: BrokerProcess, *, cleanly: bool) -> None:
+        """A broker ends by itself."""
+        if cleanly:
+            self.counters["clean stops"] += 1
+            process.disk.flush()
+            process.disk.clean_incarnation = process.incarnation
+        self.tell(process.id, "ends by itself" if cleanly else "ends, as it is told to")
+        self.end(process)
+        self.after(self.random.randrange(1, 1200), self.restart, process.id)
+
+    # For shells
+
+    def next_call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def written(
+        self, hosted: HostedPartition, leader: LeaderPartition, header: BatchHeader
+    ) -> Batch:
+        """A leader writes what a producer sent."""
+        self._batches += 1
+        batch = hosted.log.next_batch(self._batches, header, leader.leader_epoch)
+        self.judge.will_write(hosted, batch)
+        hosted.log.append([batch])
+        return batch
+
+    def refused_produce(self, call: ProduceCall, code: Code) -> ProduceReply:
+        return ProduceReply(call.number, code)
+
+
+__all__ = ["BrokerNode", "ControllerNode", "Violation", "World"]

@@ -1,0 +1,108 @@
+"""Mistakes that other testers make, each as a run in which ours gives the right number.
+
+Kafka Mirror Tester, a consistency benchmark and an end-to-end benchmark were read, and each
+of these was found in the code of one of them.
+"""
+
+from pathlib import Path
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
+from shoal.model.ledger import FAILED
+from shoal.model.result import Result
+from support.audit_ledgers import History, receive, send
+
+
+def run(*received: int, sent: int = 8, failed: tuple[int, ...] = ()) -> History:
+    """One stream, no mirror, no scans: sequences sent, and sequences received in this order."""
+    history = History(mirror=False, all_drained=True)
+    for sequence in range(sent):
+        outcome = {"outcome": FAILED, "offset": -1} if sequence in failed else {"offset": sequence}
+        send(history, "p0", 0, sequence, **outcome)
+    for place, sequence in enumerate(received):
+        receive(history, "p0", 0, sequence, offset=sequence, received_us=10_000 + place)
+    return history
+
+
+def judge(history: History, folder: Path) -> Result:
+    return audit(open_ledger([history.write(folder / "run")]))
+
+
+def test_a_jump_from_1_to_5_misses_3(tmp_path: Path) -> None:
+    result = judge(run(0, 1, 5, sent=6), tmp_path)
+    assert result.findings["lost: unlocated"].count == 3
+
+
+def test_a_replay_is_six_re_reads_and_no_disorder(tmp_path: Path) -> None:
+    history = run(*range(8))
+    for place in range(2, 8):
+        told = {"assignment": 2, "received_us": 20_000 + place}
+        receive(history, "p0", 0, place, offset=place, **told)
+    result = judge(history, tmp_path)
+    assert result.findings == {}
+    assert result.metrics.re_reads == 6
+
+
+def test_one_late_message_is_one_reordered_and_no_loss(tmp_path: Path) -> None:
+    history = run(sent=8)
+    for place, sequence in enumerate((0, 1, 3, 4, 5, 2, 6, 7)):
+        receive(history, "p0", 0, sequence, offset=place, received_us=10_000 + place)
+        history.rows["attempts"][sequence][1]["offset"] = place
+    result = judge(history, tmp_path)
+    counts = {name: found.count for name, found in result.findings.items()}
+    assert counts == {"reordered": 1, "reordered: source": 1}
+
+
+def test_a_failed_send_is_no_loss(tmp_path: Path) -> None:
+    result = judge(run(0, 1, 2, 4, 5, 6, 7, failed=(3,)), tmp_path)
+    assert result.findings == {}
+    assert result.metrics.yield_ == 7 / 8
+
+
+def test_a_rebalance_hides_no_loss(tmp_path: Path) -> None:
+    history = run(0, 1, 2)
+    for sequence in (5, 6, 7):
+        told = {"consumer": "d", "assignment": 2, "worker": "x", "received_us": 20_000}
+        receive(history, "p0", 0, sequence, offset=sequence, **told)
+    assert judge(history, tmp_path).findings["lost: unlocated"].count == 2
+
+
+def test_what_comes_before_the_first_receipt_is_lost_too(tmp_path: Path) -> None:
+    assert judge(run(3, 4, 5, 6, 7), tmp_path).findings["lost: unlocated"].count == 3
+
+
+def test_harvest_counts_distinct_messages(tmp_path: Path) -> None:
+    history = run(*range(8))
+    receive(history, "p0", 0, 4, offset=8, received_us=30_000)
+    result = judge(history, tmp_path)
+    assert result.metrics.harvest == 1.0
+    assert result.metrics.duplication == 1 / 9
+    assert result.findings["duplicate: source"].count == 1
+
+
+def test_an_early_loss_displaces_nothing(tmp_path: Path) -> None:
+    result = judge(run(1, 2, 3, 4, 5, 6, 7), tmp_path)
+    assert (result.metrics.F, result.metrics.K) == (0, 0)
+    assert "reordered" not in result.findings
+
+
+def test_the_order_of_acknowledgements_is_not_the_order_of_messages(tmp_path: Path) -> None:
+    history = run(*range(8))
+    history.rows["attempts"].reverse()
+    result = judge(history, tmp_path)
+    assert result.findings == {}
+    assert result.metrics.F == 0
+
+
+def test_lost_messages_stay_in_the_statistics(tmp_path: Path) -> None:
+    result = judge(run(0, 1, 2), tmp_path)
+    assert result.metrics.latency_us["e2e_actual"].count == 3
+    assert result.metrics.latency_us["producer"].count == 8
+    assert result.metrics.range_us["sent"] == 7000
+    assert result.metrics.lost == 5
+
+
+def test_a_copy_does_not_replace_the_first_delivery(tmp_path: Path) -> None:
+    history = run(*range(8))
+    receive(history, "p0", 0, 0, offset=8, received_us=900_000)
+    assert judge(history, tmp_path).metrics.latency_us["e2e_actual"].max == 10_000

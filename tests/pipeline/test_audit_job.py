@@ -1,0 +1,74 @@
+"""The audit on Spark: the same result as in one process, and its tables."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import Sizes, audit
+from shoal.model.errors import LedgerError
+from shoal.model.result import Result
+from shoal.pipeline.audit_job import audit_run
+from support.audit_ledgers import History, clean_run, receive
+
+# Small enough for several cells, walks and offset cells.
+SIZES = Sizes(rows_per_cell=150, rows_per_walk=60, offsets_per_cell=50)
+
+
+def troubled_run() -> History:
+    """Loss, disorder across cells, a copy, a re-read and a message that is still pending."""
+    history = clean_run(producers=2, lanes=3, count=40)
+    rows = history.rows["receipts"]
+    rows.insert(60, rows.pop(3))
+    del rows[10]
+    del rows[-1]
+    receive(history, "p0", 0, 5, offset=200)
+    history.commits.pop()
+    return history
+
+
+@pytest.mark.timeout(300)  # the first job pays for Spark's start, on a machine that may be busy
+def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
+    here = audit(open_ledger([run]))
+    there = audit_run([run], spark, sizes=SIZES)
+    assert {"lost: undelivered", "reordered", "duplicate: target", "pending"} <= set(there.findings)
+    assert json.dumps(there.to_json()) == json.dumps(here.to_json())
+    assert Result.from_json(json.loads(json.dumps(there.to_json()))) == there
+
+    tables = {path.stem: path for path in (run / "tables").iterdir()}
+    assert set(tables) == {"findings", "metrics", "latencies", "streams", "seconds"}
+    found = {row["finding"]: row["count"] for row in pq.read_table(tables["findings"]).to_pylist()}
+    assert found == {name: finding.count for name, finding in there.findings.items()}
+    spark.read.parquet(str(tables["latencies"])).createOrReplaceTempView("latencies")
+    [row] = spark.sql(
+        "SELECT sum(count) AS n, max(microseconds) AS top FROM latencies WHERE name = 'e2e_actual'"
+    ).collect()
+    told = there.metrics.latency_us["e2e_actual"]
+    assert (row.n, row.top) == (told.count, told.max)
+
+
+def test_folders_of_one_run_are_joined(spark: SparkSession, tmp_path: Path) -> None:
+    whole = clean_run(mirror=False)
+    produced, consumed = History(mirror=False), History(mirror=False)
+    for table, rows in whole.rows.items():
+        side = consumed if table == "receipts" else produced
+        side.rows[table] = rows
+    produced.commits = whole.commits
+    folders = [produced.write(tmp_path / "here"), consumed.write(tmp_path / "there")]
+    result = audit_run(folders, spark)
+    assert result.to_json() == audit(open_ledger([whole.write(tmp_path / "whole")])).to_json()
+    assert (tmp_path / "here" / "tables").is_dir()
+
+
+def test_a_segment_that_cannot_be_read_fails_the_audit(spark: SparkSession, tmp_path: Path) -> None:
+    run = clean_run().write(tmp_path / "run")
+    segment = next((run / "ledger" / "receipts").iterdir())
+    ledger_bytes = bytearray(segment.read_bytes())
+    ledger_bytes[4:200] = bytes(196)
+    segment.write_bytes(ledger_bytes)
+    with pytest.raises(LedgerError, match=f"{segment.name} cannot be read"):
+        audit_run([run], spark)

