@@ -169,3 +169,24 @@ def test_what_only_a_dead_leader_has_is_cut_off_when_it_returns() -> None:
         values = read(cluster, "t")[0]
         assert [value for value in values if value != b"perhaps"] == [b"a", b"b", b"c"]
         eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def test_only_where_a_topic_says_so_is_a_replica_elected_that_may_lack_records() -> None:
+    with LiteCluster(brokers=2, profile="available") as cluster:
+        create_topic(cluster, "careful", 1, 2)
+        create_topic(cluster, "hasty", 1, 2, unclean_leader_election_enable="true")
+        for topic in ("careful", "hasty"):
+            assert send(cluster, topic, b"a") == [None]
+        cluster.kill(2)
+        for topic in ("careful", "hasty"):
+            assert send(cluster, topic, b"b") == [None]
+        cluster.kill(1)
+        cluster.restart(2)
+        eventually(lambda: partition_of(cluster, "hasty").leader == 2)
+        assert read(cluster, "hasty")[0] == [b"a"]
+        assert partition_of(cluster, "careful").leader == -1
+        cluster.restart(1)
+        eventually(lambda: in_sync(cluster, "careful") == in_sync(cluster, "hasty") == {1, 2})
+        assert read(cluster, "careful")[0] == [b"a", b"b"]
+        assert read(cluster, "hasty")[0] == [b"a"]
+        eventually(lambda: replicas_are_equal(cluster, "hasty"))

@@ -2,13 +2,14 @@
 
 import errno
 import resource
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code
+from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import unpack_header
 from shoal.lite.log.partition_log import Appended, Ended, LogOffline, PartitionLog
 from shoal.lite.log.settings import LogSettings
@@ -284,3 +285,89 @@ def test_flush_messages_forces_batches_to_the_disk(tmp_path: Path) -> None:
     log.flush()
     assert everything_in(log) == values
     log.close()
+
+
+@pytest.mark.parametrize("ended", list(Ended))
+@pytest.mark.parametrize("kept", [0, 3, 5, 17, 39, 40])
+def test_a_log_is_cut_where_it_is_told_and_goes_on(tmp_path: Path, ended: Ended, kept: int) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    values = fill(log, 20, leader_epoch=1) + fill(log, 20, leader_epoch=3)
+    log.begin_epoch(7)
+    log.truncate_to(kept)
+    assert log.end_offset == kept
+    assert log.epochs.entries == tuple((e, o) for e, o in ((1, 0), (3, 20)) if o < kept)
+    assert everything_in(log) == values[:kept]
+    values[kept:] = fill(log, 9, leader_epoch=8)
+    if ended is Ended.CLEANLY:
+        log.close()
+    again = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert everything_in(again) == values
+    assert again.epochs.entries[-1] == (8, kept)
+    again.close()
+
+
+def test_a_cut_within_a_batch_takes_the_whole_batch(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    append(log, batch_of(b"a"))
+    append(log, batch_of(b"b", b"c", b"d"))
+    log.truncate_to(3)
+    assert log.end_offset == 1
+    assert everything_in(log) == [b"a"]
+    log.close()
+
+
+def test_producers_know_after_a_cut_what_is_left_of_their_batches(tmp_path: Path) -> None:
+    def sent(sequence: int, producer_id: int = 5, epoch: int = 0) -> bytearray:
+        now_ms = time.time_ns() // 1_000_000
+        return batch_of(b"x", timestamp_ms=now_ms, producer=(producer_id, epoch, sequence))
+
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(12):
+        append(log, sent(sequence))
+    log.truncate_to(10)
+    assert append(log, sent(9)).is_duplicate
+    # Nothing that is remembered is left: the log tells.
+    log.truncate_to(3)
+    assert append(log, sent(2)) == Appended(2, is_duplicate=True)
+    assert append(log, sent(3)) == Appended(3, is_duplicate=False)
+    append(log, sent(0, epoch=1))
+    log.truncate_to(4)
+    assert append(log, sent(4)) == Appended(4, is_duplicate=False)
+    append(log, sent(7, producer_id=6))
+    log.truncate_to(5)
+    assert append(log, sent(0, producer_id=6)) == Appended(5, is_duplicate=False)
+    log.close()
+
+
+def test_a_log_that_begins_again_elsewhere(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    fill(log, 30)
+    log.truncate_fully(100)
+    assert (log.start_offset, log.end_offset, log.epochs.entries) == (100, 100, ())
+    values = fill(log, 3, leader_epoch=2)
+    log.close()
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    assert (again.start_offset, again.end_offset) == (100, 103)
+    assert everything_in(again) == values
+    again.close()
+
+
+def test_what_a_leader_sent_is_written_as_it_is(tmp_path: Path) -> None:
+    leader = PartitionLog(tmp_path / "leader", SMALL, ended=Ended.CLEANLY)
+    follower = PartitionLog(tmp_path / "follower", SMALL, ended=Ended.CLEANLY)
+    values = fill(leader, 5, leader_epoch=1) + fill(leader, 20, leader_epoch=4)
+    while follower.end_offset < leader.end_offset:
+        data = bytes(leader.read(follower.end_offset, 250, upper_offset=leader.end_offset))
+        # A cut batch at the end is left for the next fetch.
+        follower.append_fetched(memoryview(data + data[:70]) if data else memoryview(b""))
+    assert everything_in(follower) == values
+    assert follower.epochs.entries == leader.epochs.entries == ((1, 0), (4, 5))
+    damaged = batch_of(b"x")
+    append(leader, damaged, leader_epoch=4)
+    damaged[-1] ^= 1
+    for wrong in (bytes(damaged), bytes(leader.read(3, 1, upper_offset=25)), bytes(100)):
+        with pytest.raises(Refused):
+            follower.append_fetched(memoryview(wrong))
+    assert follower.end_offset == 25
+    leader.close()
+    follower.close()

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from shoal.cli import console
 from shoal.cli.options import output_option, properties_of
+from shoal.lite.controller.profiles import PROFILES
 from shoal.model.errors import SystemFailure
 from shoal.systems import registry
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
@@ -40,6 +41,7 @@ def cluster() -> None:
 
     \b
     shoal cluster up                     Kafka Lite, until Ctrl-C
+    shoal cluster up --brokers 3         with replicas and fail-over
     shoal cluster up --engine apache     a real Apache Kafka, with no Docker
     shoal cluster up --detach --name t1  in the background
     shoal cluster kill 1                 as a fault, from another terminal
@@ -56,6 +58,12 @@ def cluster() -> None:
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep the data here and start from it again.  [default: a temporary folder]",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    help="Kafka Lite: how many replicas must have a record before it is acknowledged: all of them "
+    "(strict), two of three (default), or one (available).",
 )
 @click.option("--version", help="Version of Apache Kafka.  [default: the newest known one]")
 @click.option(

@@ -192,7 +192,6 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             Kind.BOOLEAN,
             "false",
             "unclean.leader.election.enable",
-            idle=True,
         ),
     )
 }

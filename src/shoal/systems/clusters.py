@@ -75,6 +75,7 @@ def make_cluster(
     name: str | None = None,
     directory: Path | None = None,
     version: str | None = None,
+    profile: str | None = None,
     properties: Mapping[str, str] | None = None,
     report: Report = no_report,
 ) -> Cluster:
@@ -86,6 +87,11 @@ def make_cluster(
         # Imported here so that whoever uses one engine does not load the other.
         from shoal.systems.apache import ApacheCluster
 
+        if profile is not None:
+            raise ConfigError(
+                "only Kafka Lite has profiles",
+                remedy="set default.replication.factor and min.insync.replicas",
+            )
         return ApacheCluster(
             brokers=brokers,
             name=name,
@@ -99,7 +105,9 @@ def make_cluster(
 
         if version is not None:
             raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
-        return LiteSystem(brokers=brokers, name=name, directory=directory, properties=chosen)
+        return LiteSystem(
+            brokers=brokers, name=name, directory=directory, properties=chosen, profile=profile
+        )
     raise UsageError(
         f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"
     )
