@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,8 +23,8 @@ from shoal.systems.apache import ApacheCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.records import Record, decode_records, encode_batch
-from support.apache import PROPERTIES, SHORT_LIVED_JVM
-from support.client_apache import MECHANISMS, SecureApache, create_scram_users, secure_apache
+from support.apache import PROPERTIES, short_lived_jvm
+from support.client_apache import MECHANISMS, SecureApache, create_scram_users
 
 pytestmark = [pytest.mark.apache, pytest.mark.xdist_group("apache")]
 
@@ -33,12 +33,6 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SHORT_SESSION = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
 NOW_MS = 1_700_000_000_000
 _names = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureApache]:
-    with secure_apache(tmp_path_factory.mktemp("apache")) as running:
-        yield running
 
 
 async def new_topic(client: Client, partitions: int = 1) -> list[TopicPartition]:
@@ -367,7 +361,7 @@ async def test_a_plain_client_at_a_tls_port_is_told_that_nobody_answers(
 async def test_a_killed_broker_costs_no_batch_and_writes_none_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("KAFKA_HEAP_OPTS", SHORT_LIVED_JVM)
+    short_lived_jvm(monkeypatch)
     with ApacheCluster(properties=PROPERTIES | SHORT_SESSION) as cluster:
         settings = {"bootstrap.servers": cluster.bootstrap, "delivery.timeout.ms": 60_000}
         async with Client(settings) as client:

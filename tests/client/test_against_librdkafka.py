@@ -24,7 +24,7 @@ from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.records import Record, encode_batch
-from support.workload_mock import mock_cluster
+from support.mock_cluster import mock_cluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
@@ -32,8 +32,8 @@ PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    with mock_cluster("t") as servers:
-        yield servers
+    with mock_cluster("t", brokers=2) as cluster:
+        yield cluster.bootstrap
 
 
 def batch(value: bytes = b"v") -> bytearray:

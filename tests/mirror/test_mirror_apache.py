@@ -20,7 +20,7 @@ from shoal.mirror.runner import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from support.mirror_batches import stored_batch
-from support.mirror_mock import SILENT, read_topic
+from support.topic_reader import SILENT, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

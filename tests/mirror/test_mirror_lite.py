@@ -26,7 +26,7 @@ from shoal.mirror.positions import read_positions
 from shoal.mirror.runner import MirrorStatus
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from support.mirror_mock import SILENT, read_topic
+from support.topic_reader import SILENT, read_topic
 
 PARTITIONS = 3
 COPIED = 30_000

@@ -18,7 +18,8 @@ from shoal.mirror.runner import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
-from support.mirror_mock import PARTITIONS, MockCluster, mock_cluster, read_topic
+from support.mock_cluster import PARTITIONS, MockCluster, mock_cluster
+from support.topic_reader import read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 2000
@@ -77,7 +78,7 @@ async def _batches(cluster: MockCluster, topic: str) -> dict[int, list[Batch]]:
         moved = True
         while moved:
             moved = False
-            fetched = await client.fetch(positions, max_wait_ms=200)
+            fetched = await client.fetch(positions, max_wait_ms=10)
             for tp, part in fetched.items():
                 for batch in iter_batches(part.records):
                     batch.check_crc()

@@ -1,4 +1,7 @@
-"""One real Apache Kafka broker with a listener for each security protocol."""
+"""One real Apache Kafka broker with a listener for each security protocol.
+
+`support.apache` starts one for a whole test session.
+"""
 
 import contextlib
 import hashlib
@@ -18,7 +21,7 @@ from shoal.systems.ports import HOST, free_ports
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import request_class
-from support.apache import PROPERTIES, SHORT_LIVED_JVM
+from support.apache import PROPERTIES, short_lived_jvm
 
 USER, PASSWORD = "alice", "alice's secret"
 PROTOCOLS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
@@ -63,10 +66,9 @@ def secure_apache(folder: Path) -> Iterator[SecureApache]:
         return _with_listeners(ordinary(*args), addresses, folder / "broker.pem")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KAFKA_HEAP_OPTS", SHORT_LIVED_JVM)
+        short_lived_jvm(patch)
         patch.setattr(apache_files, "server_properties", with_listeners)
-        cluster = ApacheCluster(properties=PROPERTIES | {"auto.create.topics.enable": "false"})
-        cluster.start()
+        cluster = ApacheCluster(properties=PROPERTIES).start()
     try:
         yield SecureApache(cluster, addresses, str(folder / "ca.pem"))
     finally:

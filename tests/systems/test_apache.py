@@ -18,10 +18,13 @@ from shoal.runtime.processes import ProcessIdentity
 from shoal.systems.apache import ApacheCluster
 from shoal.systems.clusters import make_cluster
 from shoal.systems.probe import ClusterView, ask_metadata
-from support.apache import SHORT_LIVED_JVM
+from support.apache import PROPERTIES, short_lived_jvm
 
 # A killed broker may come back only when its session has expired: 9 s by default.
-SHORT_SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+SHORT_SESSION = PROPERTIES | {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
 
 
 def produce(bootstrap: str, topic: str, value: bytes) -> None:
@@ -49,8 +52,8 @@ def view_of(cluster: ApacheCluster, node_id: int = 1) -> ClusterView | None:
 
 
 @pytest.fixture(autouse=True)
-def short_lived_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_HEAP_OPTS", SHORT_LIVED_JVM)
+def fast_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    short_lived_jvm(monkeypatch)
 
 
 @pytest.fixture

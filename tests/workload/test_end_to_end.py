@@ -18,14 +18,14 @@ from shoal.workload.envelope import Kind, decode_message, run_hash
 from shoal.workload.ledger import Run, first_free_numbers
 from shoal.workload.producer import produce
 from shoal.workload.specs import ProducedTopic, StartingPoint
+from support.mock_cluster import mock_cluster
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
-from support.workload_mock import mock_cluster
 
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    with mock_cluster(TOPIC, "few", "many") as servers:
-        yield servers
+    with mock_cluster(TOPIC, "few", "many", brokers=2) as cluster:
+        yield cluster.bootstrap
 
 
 @pytest.fixture
