@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.lite.codes import Code
 from shoal.lite.controller import requests
-from shoal.lite.controller.records import NO_LEADER, ConfigRecord, PartitionRecord
+from shoal.lite.controller.records import ConfigRecord, PartitionRecord
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send
 from shoal.lite.raft.driver import drive
@@ -207,13 +207,25 @@ class BrokerProcess(Process):
             return
         # Until it counts, it wants to count soon.
         self._heartbeat_at_ms = now_ms + (_RETRY_MS if answer.is_fenced else HEARTBEAT_MS)
+        self._report_failures()
         self._report_log_ends()
+
+    def _report_failures(self) -> None:
+        """Tell of failed logs until the metadata has it."""
+        failed = [
+            key
+            for key, hosted in self.hosted.items()
+            if hosted.has_failed and self.id not in self.state.partition(*key).failed
+        ]
+        if failed:
+            request = requests.ReportFailures(self.id, self.broker_epoch, failed)
+            self._ask(request, lambda _: None)
 
     def _report_log_ends(self) -> None:
         ends = []
         for key, hosted in self.hosted.items():
             record = self.state.partition(*key)
-            if record.recovering and record.leader == NO_LEADER:
+            if record.recovering and not hosted.has_failed:
                 log = hosted.log
                 ends.append(
                     requests.LogEnd(*key, record.leader_epoch, log.epochs.latest, log.end_offset)
@@ -295,7 +307,12 @@ class BrokerProcess(Process):
     def write_down(self) -> None:
         """Note the high watermarks, as production does now and then."""
         for key, hosted in self.hosted.items():
-            self.disk.checkpoint[key] = hosted.replica.role.high_watermark
+            if not hosted.has_failed:
+                self.disk.checkpoint[key] = hosted.replica.role.high_watermark
+
+    @property
+    def has_failed_logs(self) -> bool:
+        return any(hosted.has_failed for hosted in self.hosted.values())
 
 
 def _in_sync_answer(reply: ControllerReply) -> IsrAnswer:

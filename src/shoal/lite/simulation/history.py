@@ -6,16 +6,16 @@ heal      everyone runs, hears and is heard: everything must work again, and not
           was acknowledged may be missing (Liveness, NoCommittedRecordLost)
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from shoal.lite.controller import requests
 from shoal.lite.controller.records import NO_LEADER
+from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.mischief import TOPIC, Mischief
+from shoal.lite.simulation.outcome import Outcome
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import Setup, Step
 from shoal.lite.simulation.world import World
@@ -25,18 +25,6 @@ TOPIC_ID = UUID(int=0x70701C)
 _BEGIN_MS = 20_000
 _HEAL_MS = 40_000
 _POLL_MS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a history went; `violation` is None if all was well."""
-
-    seed: int
-    events: int
-    counters: Counter[str]
-    violation: Violation | None = None
-    # The steps that were taken before it ended.
-    steps_taken: int = 0
 
 
 class History:
@@ -85,7 +73,10 @@ class History:
             TOPIC,
             setup.partitions,
             setup.replication_factor,
-            configs={"min.insync.replicas": str(setup.min_insync)},
+            configs={
+                "min.insync.replicas": str(setup.min_insync),
+                "unclean.leader.election.enable": str(setup.is_unclean).lower(),
+            },
         )
         world.administrator.ask(requests.CreateTopic(topic, TOPIC_ID))
         keys = [(TOPIC_ID, index) for index in range(setup.partitions)]
@@ -136,6 +127,8 @@ class History:
     def _revive(self, node_id: int, _: Any, __: Any) -> None:
         node: Any = self.world.controllers.get(node_id) or self.world.brokers.get(node_id)
         node.fuse.writes_left = None
+        if isinstance(node.process, BrokerProcess) and node.process.has_failed_logs:
+            self.world.end(node.process)
         if node.process is None:
             self.world.start(node_id)
         else:

@@ -73,6 +73,7 @@ class HostedPartition:
         "_asked",
         "_held",
         "broker",
+        "has_failed",
         "is_touched",
         "key",
         "log",
@@ -96,6 +97,8 @@ class HostedPartition:
         )
         self._asked: _Asked | None = None
         self._held: dict[int, _Held] = {}
+        # The disk failed this log; it is of no use until the next start.
+        self.has_failed = False
         # For the invariants: whether anything happened, and what was seen before.
         self.is_touched = False
         self.seen_epoch = -1
@@ -105,6 +108,8 @@ class HostedPartition:
 
     def assign(self, record: PartitionRecord, min_insync: int) -> None:
         """The metadata has changed."""
+        if self.has_failed:
+            return
         self.is_touched = True
         now_ms = self.broker.now_ms
         assignment = Assignment(
@@ -142,8 +147,14 @@ class HostedPartition:
     def name(self) -> str:
         return f"p{self.key[1]}"
 
+    def fail(self) -> None:
+        """The disk fails: nothing can be read or written any more."""
+        self.has_failed = True
+        self.stop()
+        self._asked = None
+
     def stop(self) -> None:
-        """The broker has no replica of the partition any more."""
+        """The replica is of no use any more."""
         leader = self.replica.leader
         if leader is not None:
             leader.resign()
@@ -155,6 +166,8 @@ class HostedPartition:
 
     def tick(self, now_ms: int) -> None:
         """Do what the time has come for."""
+        if self.has_failed:
+            return
         role = self.replica.role
         if isinstance(role, LeaderPartition):
             deadline_ms = role.next_deadline_ms()
@@ -171,6 +184,8 @@ class HostedPartition:
         self._fetch(role)
 
     def next_deadline_ms(self) -> int | None:
+        if self.has_failed:
+            return None
         role = self.replica.role
         if isinstance(role, LeaderPartition):
             deadline_ms = role.next_deadline_ms()
@@ -184,6 +199,8 @@ class HostedPartition:
 
     def settle(self) -> None:
         """Do what there is to do after an event."""
+        if self.has_failed:
+            return
         role = self.replica.role
         if isinstance(role, LeaderPartition):
             for completed in role.completed():
@@ -242,7 +259,7 @@ class HostedPartition:
 
     def on_fetch(self, sender: int, call: FetchCall) -> None:
         leader = self.replica.leader
-        if leader is None:
+        if leader is None or self.has_failed:
             self._refuse_fetch(sender, call)
             return
         self.is_touched = True
@@ -294,7 +311,7 @@ class HostedPartition:
         self, leader: LeaderPartition, proposal: AlterIsr, answer: IsrAnswer
     ) -> None:
         """The controller answered, or there will be no answer."""
-        if self.replica.role is leader:
+        if self.replica.role is leader and not self.has_failed:
             self.is_touched = True
             leader.isr_answered(self.broker.now_ms, proposal, answer)
             self.settle()
@@ -303,7 +320,7 @@ class HostedPartition:
 
     def on_produce(self, client: int, call: ProduceCall) -> None:
         leader = self.replica.leader
-        if leader is None:
+        if leader is None or self.has_failed:
             self._answer(client, call, ProduceReply(call.number, Code.NOT_LEADER_OR_FOLLOWER))
             return
         try:

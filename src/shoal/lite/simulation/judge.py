@@ -48,6 +48,12 @@ class Judge:
         elif isinstance(process, ControllerProcess):
             self.quorum.check(process)
 
+    def look_at_disk(self, node_id: int) -> None:
+        """A process has ended: what it believed does not matter, what it wrote does."""
+        for judge in self.partitions.values():
+            if node_id in judge.candidates:
+                judge.check_candidate(node_id)
+
     # The metadata
 
     def committed(self, process: Process, base_offset: int, entries: tuple[Entry, ...]) -> None:

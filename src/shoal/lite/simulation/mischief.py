@@ -38,6 +38,7 @@ class Mischief:
             "flush": self._flush,
             "delete-records": self._delete_records,
             "move-leader": self._move_leader,
+            "change-settings": self._change_settings,
             "prefer-leaders": self._prefer_leaders,
             "shrink-in-sync": self._shrink_in_sync,
             "reassign": self._reassign,
@@ -52,6 +53,8 @@ class Mischief:
             "pause-leader": lambda: self._pause(self._any_leader()),
             "cut-broker": lambda: self._cut_off(self._any_broker()),
             "cut-link": self._cut_link,
+            "fail-log": self._fail_log,
+            "kill-everything": self._kill_everything,
             "kill-controller": lambda: self._kill(self._any_controller()),
             "bounce-voter": self._bounce_voter,
             "kill-active-controller": lambda: self._kill(world.active_controller()),
@@ -63,6 +66,7 @@ class Mischief:
             "power-broker": lambda: self._lose_power([self._random.choice(list(world.brokers))]),
             "power-leader": self._power_leader,
             "power-some": self._power_some,
+            "power-everything": self._power_everything,
             "lose-disk": self._lose_disk,
         }
 
@@ -100,7 +104,8 @@ class Mischief:
 
     def _any_replica(self) -> HostedPartition | None:
         broker = self._any_broker()
-        replica: HostedPartition | None = self._one_of(broker.hosted.values() if broker else ())
+        hosted = broker.hosted.values() if broker else ()
+        replica: HostedPartition | None = self._one_of(h for h in hosted if not h.has_failed)
         return replica
 
     def _led_replica(self) -> HostedPartition | None:
@@ -108,7 +113,9 @@ class Mischief:
             hosted
             for broker in self._world.live_brokers()
             for hosted in broker.hosted.values()
-            if hosted.replica.leader is not None and not self._is_paused(broker)
+            if hosted.replica.leader is not None
+            and not hosted.has_failed
+            and not self._is_paused(broker)
         ]
         replica: HostedPartition | None = self._one_of(led)
         return replica
@@ -168,6 +175,13 @@ class Mischief:
             partition = TopicPartition(TOPIC, record.partition)
             self._ask(requests.MoveLeader(partition, self._random.choice(record.replicas)))
 
+    def _change_settings(self) -> None:
+        """Ask for another number of replicas that must be in sync."""
+        most = self._world.setup.replication_factor
+        value = str(self._random.randint(1, most))
+        change = requests.ConfigChange("min.insync.replicas", requests.SET, value)
+        self._ask(requests.AlterConfigs("topic", TOPIC, [change]))
+
     def _prefer_leaders(self) -> None:
         self._ask(requests.ElectLeaders(requests.Election.PREFERRED))
 
@@ -224,6 +238,16 @@ class Mischief:
     def _kill_all(self, processes: Sequence[Process]) -> None:
         for process in processes:
             self._kill(process)
+
+    def _kill_everything(self) -> None:
+        self._kill_all([*self._world.live_brokers(), *self._world.live_controllers()])
+
+    def _fail_log(self) -> None:
+        hosted = self._any_replica()
+        if hosted is not None and not self._is_paused(hosted.broker):
+            self._world.counters["logs failed"] += 1
+            self._world.tell(hosted.broker.id, f"has a disk that fails {hosted.name}")
+            self._world.let(hosted.broker, hosted.fail)
 
     def _bounce_voter(self) -> None:
         """Restart a controller that has voted for one of two candidates."""
@@ -306,6 +330,12 @@ class Mischief:
         leader = self._any_leader()
         if leader is not None:
             self._lose_power([leader.id])
+
+    def _power_everything(self) -> None:
+        """The power goes for all, and is back for all at about the same time."""
+        for controller in self._world.live_controllers():
+            self._kill(controller)
+        self._lose_power(list(self._world.brokers))
 
     def _power_some(self) -> None:
         brokers = list(self._world.brokers)

@@ -71,6 +71,9 @@ class PartitionJudge:
     ) -> None:
         """The metadata has it otherwise now."""
         self.record = after
+        if min_insync > self._min_insync:
+            # More is promised, once so many are in sync.
+            self._lost = None
         self._min_insync = min_insync
         if before is not None:
             self._compare(before, after)
@@ -176,7 +179,7 @@ class PartitionJudge:
                 raise Violation("SingleLeader", detail)
             self._check_quorum(hosted, role)
         if hosted.broker.id in self.candidates:
-            self._check_candidate(hosted.broker.id)
+            self.check_candidate(hosted.broker.id)
 
     def advance(self, hosted: HostedPartition) -> None:
         """Take note of what a replica calls committed, and compare."""
@@ -236,9 +239,9 @@ class PartitionJudge:
 
     def _check_candidates(self) -> None:
         for broker_id in self.candidates:
-            self._check_candidate(broker_id)
+            self.check_candidate(broker_id)
 
-    def _check_candidate(self, broker_id: int) -> None:
+    def check_candidate(self, broker_id: int) -> None:
         node = self._world.brokers[broker_id]
         if node.has_lost_data:
             return
@@ -287,7 +290,8 @@ class PartitionJudge:
                 log.start_offset >= batch.end_offset or log.at(batch.base_offset) is batch
                 for log in logs
             )
-            if count < self._min_insync:
+            # A leader that has not heard of a higher number yet goes by the one it knows.
+            if count < min(self._min_insync, hosted.min_insync):
                 detail = f"{batch} is acknowledged with {count} copies"
                 raise Violation("NoCommittedRecordLost", detail)
 

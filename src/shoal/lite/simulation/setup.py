@@ -103,6 +103,8 @@ class Setup:
     partitions: int
     replication_factor: int
     min_insync: int
+    # Whether replicas without everything may lead when no other can.
+    is_unclean: bool
     # Of each producer: its acks, and whether it is idempotent.
     producers: tuple[tuple[int, bool], ...]
     weather: Weather
@@ -119,6 +121,7 @@ _CARE: Mapping[str, float] = {
     "delete-records": 1,
     "move-leader": 2,
     "prefer-leaders": 0.5,
+    "change-settings": 0.3,
     "shrink-in-sync": 1,
     "reassign": 1,
     "join": 0.7,
@@ -129,6 +132,8 @@ _BROKER_FAULTS: Mapping[str, float] = {
     "kill-leader": 3,
     "kill-writing-broker": 3,
     "kill-all-brokers": 0.4,
+    "kill-everything": 0.2,
+    "fail-log": 0.7,
     "stop-broker": 1.5,
     "pause-broker": 3,
     "pause-leader": 1.5,
@@ -154,6 +159,7 @@ _POWER_FAULTS: Mapping[str, float] = {
     "power-broker": 2,
     "power-leader": 1.5,
     "power-some": 0.3,
+    "power-everything": 0.1,
     "lose-disk": 0.5,
 }
 _STEPS_PER_S = 26
@@ -182,6 +188,7 @@ def make_setup(seed: int, crash: CrashModel | None = None) -> Setup:
         replication_factor=replication_factor,
         # `available`, `default` and `strict`.
         min_insync=random.choice([1, min(2, replication_factor), replication_factor]),
+        is_unclean=random.random() < 0.08,
         producers=tuple(producers),
         weather=Weather(
             loss=0.02 * rough,

@@ -38,6 +38,7 @@ from shoal.lite.simulation.network import Network
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.process import Clock, Process
 from shoal.lite.simulation.setup import Setup
+from shoal.lite.simulation.words import described
 
 FIRST_CONTROLLER = 101
 ADMINISTRATOR = 900
@@ -191,10 +192,6 @@ class World:
         if self._trace is not None:
             self._trace(f"{self.now_ms:6d} ms  {node_id:4d}  {what}")
 
-    @property
-    def is_traced(self) -> bool:
-        return self._trace is not None
-
     # Events
 
     def after(self, delay_ms: int, do: Callable[[Any, Any, Any], None], *arguments: Any) -> None:
@@ -228,8 +225,8 @@ class World:
             self.after(delay_ms, self._deliver, target, source, message)
             return
         self.events += 1
-        if self.is_traced:
-            self.tell(target, f"<- {source} {message}")
+        if self._trace is not None and (words := described(message)) is not None:
+            self.tell(target, f"<- {source}  {words}")
         self.let(process, process.receive, source, message)
 
     def _wake(self, process: Process, time_ms: int, _: None) -> None:
@@ -253,9 +250,11 @@ class World:
             self.counters["kills between writes"] += 1
             self.end(process)
             self.after(self.random.randrange(1, 1500), self.restart, process.id)
-        self.judge.look(process)
         if process.is_alive:
+            self.judge.look(process)
             self._set_alarm(process)
+        else:
+            self.judge.look_at_disk(process.id)
 
     def _set_alarm(self, process: Process) -> None:
         deadline_ms = process.next_deadline_ms()

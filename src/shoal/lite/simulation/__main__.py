@@ -1,0 +1,176 @@
+"""Play histories, and tell of the first that fails.
+
+    python -m shoal.lite.simulation --seeds 0:1000 --steps 1000
+    python -m shoal.lite.simulation --seeds 4711 --trace
+    python -m shoal.lite.simulation --sabotage forgotten-vote --seeds 0:500
+
+Exit code 0 if no history failed; with a sabotage, if it was found. Otherwise 1.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shoal.lite.simulation.outcome import Outcome
+from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind, Tally, play_all
+from shoal.lite.simulation.setup import CrashModel
+
+# What must have been reached, or the histories were too calm to prove anything.
+SHOWN = {
+    "elections": "elections of partition leaders",
+    "truncations": "truncations by diverging epochs",
+    "in-sync changes": "changes of in-sync sets",
+    "eligible": "replicas that became eligible",
+    "controllers": "controller fail-overs",
+    "quorum elections": "elections among controllers",
+    "reassignments": "reassignments finished",
+    "snapshots loaded": "metadata snapshots loaded",
+    "starts": "restarts of processes",
+    "kills": "kills",
+    "kills between writes": "kills between two writes",
+    "clean stops": "clean stops",
+    "power losses": "power losses",
+    "disks lost": "disks lost",
+    "logs failed": "logs that a disk failed",
+    "pauses": "pauses",
+    "cuts": "cuts of links and nodes",
+    "joins": "brokers that joined",
+    "unclean elections": "unclean elections, asked for when all in-sync data was lost",
+    "acknowledged": "records acknowledged by all in-sync replicas",
+    "committed": "records committed",
+    "consumed": "records read by consumers",
+}
+_PROGRESS_EVERY_S = 10
+_TRACE_LINES = 60
+
+
+def _print(line: str = "") -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def table(tally: Tally) -> str:
+    """What the histories reached, as Markdown."""
+    lines = ["| reached | times | in histories |", "|---|---|---|"]
+    for name, words in SHOWN.items():
+        if tally.counters[name]:
+            lines.append(f"| {words} | {tally.counters[name]:,} | {tally.reached[name]:,} |")
+    return "\n".join(lines)
+
+
+def tell_failure(kind: Kind, failure: Outcome) -> None:
+    """Say what failed, and show the shortest history that is found to fail like that."""
+    _print(f"\nseed {failure.seed}: {failure.violation}")
+    _print(f"  {kind.setup(failure.seed)}")
+    steps = kind.shortened(failure)
+    trace: list[str] = []
+    shortest = kind.play(failure.seed, steps, trace=trace.append)
+    _print(f"shortened to {len(steps)} of {failure.steps_taken} steps: {shortest.violation}")
+    for step in steps:
+        _print(f"  at {step.at_ms:6d} ms  {step.verb}")
+    _print(f"the end of its trace ({min(len(trace), _TRACE_LINES)} of {len(trace)} lines):")
+    for line in trace[-_TRACE_LINES:]:
+        _print(f"  {line}")
+
+
+def report(tally: Tally, kind: Kind, *, elapsed_s: float, jobs: int) -> str:
+    """The proof, as Markdown, with its date and conditions."""
+    crash = "process kills and power losses" if kind.crash is None else kind.crash.value
+    return f"""# Proof: nothing that was acknowledged is lost, in simulation
+
+{tally.histories:,} random histories of at least {kind.events:,} events each, over the state
+machines that run in production ({crash}): after each of {tally.events:,} events all invariants
+held, and in the end each cluster healed.
+
+{table(tally)}
+
+| condition | |
+|---|---|
+| date | {datetime.now(UTC).date()} |
+| code | {_code_version()} |
+| command | `{" ".join(["python -m shoal.lite.simulation", *sys.argv[1:]])}` |
+| time | {elapsed_s / 60:.1f} minutes, {tally.events / elapsed_s:,.0f} events per second |
+| processes | {jobs} |
+| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
+| versions | Python {platform.python_version()} |
+"""
+
+
+def _code_version() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return "unknown (no git)"
+    answers = [
+        subprocess.run([git, *command], capture_output=True, text=True, check=False).stdout.strip()
+        for command in (
+            ("rev-parse", "--short", "HEAD"),
+            ("status", "--porcelain", "src/shoal/lite"),
+        )
+    ]
+    return f"commit {answers[0]}" + (" with uncommitted changes" if answers[1] else "")
+
+
+def _seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end) if colon else int(first) + 1)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal.lite.simulation", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--seeds", type=_seeds, default=range(1000), metavar="FIRST:END")
+    parser.add_argument("--steps", type=int, default=1000, help="events of each history")
+    parser.add_argument(
+        "--crash", choices=[model.value for model in CrashModel], help="default: both, by seed"
+    )
+    parser.add_argument("--sabotage", choices=SABOTAGE_NAMES, help="play with a mistake built in")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--report", type=Path, help="write the proof there if nothing failed")
+    parser.add_argument("--trace", action="store_true", help="show everything of the first seed")
+    return parser.parse_args()
+
+
+def _show_trace(kind: Kind, seed: int) -> int:
+    _print(f"seed {seed}: {kind.setup(seed)}")
+    outcome = kind.play(seed, trace=_print)
+    _print(f"{outcome.events} events; {outcome.violation or 'all invariants held'}")
+    return 0 if outcome.violation is None else 1
+
+
+def main() -> int:
+    arguments = _arguments()
+    crash = None if arguments.crash is None else CrashModel(arguments.crash)
+    kind = Kind(arguments.steps, crash, arguments.sabotage)
+    if arguments.trace:
+        return _show_trace(kind, arguments.seeds.start)
+    started = last_shown = time.monotonic()
+
+    def progress(tally: Tally) -> None:
+        nonlocal last_shown
+        if time.monotonic() - last_shown > _PROGRESS_EVERY_S:
+            last_shown = time.monotonic()
+            sys.stderr.write(f"{tally.histories:,} histories, {tally.events:,} events\n")
+
+    tally = play_all(kind, arguments.seeds, jobs=arguments.jobs, progress=progress)
+    elapsed_s = time.monotonic() - started
+    _print(table(tally))
+    _print(f"\n{tally.histories:,} histories, {tally.events:,} events in {elapsed_s:.1f} s")
+    if tally.failures:
+        tell_failure(kind, tally.failures[0])
+    elif arguments.report:
+        text = report(tally, kind, elapsed_s=elapsed_s, jobs=arguments.jobs)
+        arguments.report.parent.mkdir(parents=True, exist_ok=True)
+        arguments.report.write_text(text, encoding="utf-8")
+    is_found = bool(tally.failures)
+    return int(is_found if arguments.sabotage is None else not is_found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
