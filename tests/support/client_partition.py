@@ -1,8 +1,11 @@
 """A partition as an idempotent producer meets it: sequence checks, lost answers, late copies.
 
-Pure and seeded. `Network` carries requests to the broker in order, loses connections, and may
+Pure and seeded. The world carries requests to the broker in order, loses connections, and may
 deliver what was on a lost connection later. The broker accepts any first number of a producer
 that it does not know, remembers the last five batches of each, and refuses gaps: as Kafka does.
+
+`World.untruths` compares the outcomes that were told with the log. That it finds what is wrong
+is shown by lines that break a rule of `shoal.client.delivery` each (`World(line_type=...)`).
 """
 
 import random
@@ -20,6 +23,8 @@ from shoal.wire.records import Record, encode_batch
 
 TP = TopicPartition("t", 0)
 REMEMBERED = 5
+# A world of 40 batches is over after some 300 steps; a line that is stuck never is.
+MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -73,12 +78,19 @@ class Broker:
 class World:
     """A line of batches, a broker, and a network that misbehaves by a seed."""
 
-    def __init__(self, seed: int, *, batches: int, trouble: float) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        batches: int,
+        trouble: float,
+        line_type: type[PartitionLine] = PartitionLine,
+    ) -> None:
         self.random = random.Random(seed)
         self.trouble = trouble
         self.now = 0.0
         self.broker = Broker()
-        self.line = PartitionLine(
+        self.line = line_type(
             TP, Mode.IDEMPOTENT, max_in_flight=5, backoff=Backoff(1, 8, chance=self.random.random)
         )
         self.parcels: list[Parcel] = []
@@ -91,8 +103,11 @@ class World:
 
     def run(self) -> None:
         """Until every batch has an outcome and every late copy has arrived."""
-        while self.decided < len(self.parcels) or self.to_add:
+        for _ in range(MOST_STEPS):
+            if self.decided == len(self.parcels) and not self.to_add:
+                break
             self.step()
+        self.late += [copy for _, copy in self.in_flight]
         for copy in self.late:
             self.broker.append(copy)
 
@@ -111,6 +126,26 @@ class World:
         if self.in_flight:
             self._arrive()
         self._count(self.line.expire(self.now))
+
+    def untruths(self) -> list[str]:
+        """What was told of the batches and is not so, after a run."""
+        log, told = self.broker.log, {outcome: self.outcomes(outcome) for outcome in Outcome}
+        acknowledged = told[Outcome.OK]
+        in_log = [name for name in dict.fromkeys(log) if name in set(acknowledged)]
+        found = []
+        if self.decided != len(self.parcels) or self.to_add:
+            found.append("batches that never get an outcome")
+        if len(in_log) < len(acknowledged):
+            found.append("acknowledged, but not written")
+        if in_log != sorted(in_log):
+            found.append("written out of order")
+        if set(told[Outcome.FAILED]) & set(log):
+            found.append("failed, but written")
+        if len(log) != len(set(log)):
+            found.append("written twice")
+        if not self.trouble and told[Outcome.UNKNOWN]:
+            found.append("unknown without any trouble")
+        return found
 
     def outcomes(self, outcome: Outcome) -> list[int]:
         """Names of the batches that ended so, in order of hand-over."""
