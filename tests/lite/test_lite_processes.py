@@ -137,7 +137,9 @@ def test_a_paused_broker_answers_when_it_is_resumed() -> None:
             client.create_topic("t")
             cluster.pause(1)
             assert [status.state for status in cluster.status()] == ["paused"]
-            assert psutil.Process(cluster.nodes()[0].pid).status() == psutil.STATUS_STOPPED
+            process = psutil.Process(cluster.nodes()[0].pid)
+            # A signal takes a moment to stop a process that runs.
+            eventually(lambda: process.status() == psutil.STATUS_STOPPED)
             client.send_fetch(at("t", 0))
             time.sleep(0.2)
             cluster.resume(1)
