@@ -145,6 +145,8 @@ class World:
             found.append("written twice")
         if not self.trouble and told[Outcome.UNKNOWN]:
             found.append("unknown without any trouble")
+        if not self.trouble and self.identities > 1:
+            found.append("a new identity without any trouble")
         return found
 
     def outcomes(self, outcome: Outcome) -> list[int]:
