@@ -150,10 +150,9 @@ class Partition:
         )
         was, was_epoch = self.replica.role, self.replica.role.leader_epoch
         try:
-            _complete(self.replica.assign(now_ms, assignment))
+            _complete(self.replica.assign(now_ms, assignment, settings))
         except LogOffline:
             self._host.on_failed(self)
-        self.replica.configure(now_ms, settings)
         role = self.replica.role
         if role is not was or role.leader_epoch != was_epoch:
             _logger.info(

@@ -39,8 +39,8 @@ def test_a_fetch_tells_what_the_follower_has() -> None:
         (FetchAnswer(9, 0, first_offset=5), [AppendFetched()], 3),
         (FetchAnswer(9, 2, first_offset=3), [AdvanceStart(2), AppendFetched()], 3),
         (FetchAnswer(9, 2), [AdvanceStart(2)], 3),
-        # Not what was asked for.
-        (FetchAnswer(9, 0, first_offset=2), [], 3),
+        # Not what was asked for, so nobody said that the log is the leader's.
+        (FetchAnswer(9, 0, first_offset=2), [], 0),
         (FetchAnswer(9, 0, diverging=EpochEnd(1, 2)), [TruncateTo(2)], 0),
         (FetchAnswer(9, 2, diverging=EpochEnd(1, 2)), [TruncateFully(2)], 0),
         (FetchAnswer(9, 7, Code.OFFSET_OUT_OF_RANGE), [TruncateFully(7)], 0),
@@ -63,6 +63,15 @@ def test_a_log_that_starts_within_a_batch() -> None:
     assert fetch
     answer = FetchAnswer(9, 7, first_offset=5)
     expected = [TruncateFully(5), AppendFetched(), AdvanceStart(7)]
+    assert follower.answered(0, fetch, answer) == expected
+
+
+def test_a_log_that_starts_within_a_batch_takes_the_place_of_what_is_deleted_there() -> None:
+    follower = follower_of(log_of(1, 1, 4))
+    fetch = follower.next_fetch(0)
+    assert fetch
+    answer = FetchAnswer(9, 3, first_offset=2)
+    expected = [TruncateFully(2), AppendFetched(), AdvanceStart(3)]
     assert follower.answered(0, fetch, answer) == expected
 
 

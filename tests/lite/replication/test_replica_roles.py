@@ -9,7 +9,7 @@ from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.replication.history import divergence, end_of_epoch, truncation_point
 from shoal.lite.replication.messages import Completed, ReplicationSettings
 from shoal.lite.replication.replica import Replica
-from support.replication_parts import LIVE, assignment, log_of
+from support.replication_parts import LIVE, assignment, fetch_at, log_of
 from support.replication_world import Entry, MemoryLog
 
 
@@ -58,6 +58,34 @@ def test_settings_reach_every_role() -> None:
     assert replica.leader.is_under_min_isr
     replica.configure(0, ReplicationSettings(min_insync_replicas=2))
     assert not replica.leader.is_under_min_isr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # More are needed now, and one who has less is only eligible.
+        (((1, 2), 1), ((1,), 2)),
+        # Fewer are needed now, and one who has everything left.
+        (((1, 2), 3), ((1,), 2)),
+    ],
+)
+def test_an_in_sync_set_and_its_least_size_change_at_once(
+    before: tuple[tuple[int, ...], int], after: tuple[tuple[int, ...], int]
+) -> None:
+    log = log_of(1)
+    replica = replica_of(log)
+    isr, least = before
+    settings = ReplicationSettings(min_insync_replicas=least)
+    replica.assign(0, assignment(isr=isr, partition_epoch=1), settings)
+    assert replica.leader
+    fetch = fetch_at(1, last_fetched_epoch=5)
+    replica.leader.follower_fetched(0, 2, fetch, broker_epoch=LIVE[2])
+    committed = replica.leader.high_watermark
+    log.append([Entry(5, "x")])
+    isr, least = after
+    settings = ReplicationSettings(min_insync_replicas=least)
+    replica.assign(0, assignment(isr=isr, partition_epoch=2), settings)
+    assert replica.leader.high_watermark == committed
 
 
 @pytest.mark.parametrize(

@@ -159,20 +159,21 @@ class FollowerPartition:
         self, now_ms: int, fetch: ReplicaFetch, answer: FetchAnswer
     ) -> list[FollowerAction]:
         log, actions = self.log, list[FollowerAction]()
-        self._heard_high_watermark = max(self._heard_high_watermark, answer.high_watermark)
-        starts_later = answer.log_start_offset > log.start_offset
         if answer.first_offset is None or answer.first_offset >= log.end_offset:
-            if starts_later:
+            if answer.log_start_offset > log.start_offset:
                 # First, so that a crash cannot leave both what is committed and what was
                 # deleted before anyone could compare it.
                 actions.append(AdvanceStart(min(answer.log_start_offset, log.end_offset)))
             if answer.first_offset is not None:
                 actions.append(AppendFetched())
-        elif log.end_offset == log.start_offset:
-            # The leader's log starts within a batch, and batches come whole.
+        elif log.end_offset == max(log.start_offset, answer.log_start_offset):
+            # The leader's log starts within a batch, and batches come whole. Whatever we have is
+            # deleted there, and nobody can tell whether it was the same.
             actions += [TruncateFully(answer.first_offset), AppendFetched()]
             actions.append(AdvanceStart(fetch.offset))
         else:
             # Not what was asked for; appending it would break the log.
             self.failed(now_ms, fetch)
+            return actions
+        self._heard_high_watermark = max(self._heard_high_watermark, answer.high_watermark)
         return actions

@@ -177,11 +177,18 @@ class LeaderPartition:
         self._in_sync.answered(now_ms, proposal, answer)
         self._advance(now_ms)
 
-    def reassigned(self, now_ms: int, assignment: Assignment) -> None:
-        """The metadata changed, and this replica still leads."""
+    def reassigned(
+        self,
+        now_ms: int,
+        assignment: Assignment,
+        settings: ReplicationSettings | None = None,
+    ) -> None:
+        """The metadata changed, maybe the settings too, and this replica still leads."""
         if assignment.partition_epoch <= self.partition_epoch:
             # An answer of the controller was here first.
             return
+        if settings is not None:
+            self._settings = self._in_sync.settings = settings
         self._in_sync.confirm(assignment.partition_epoch, frozenset(assignment.isr))
         self._replicas = assignment.replicas
         if assignment.leader_epoch > self.leader_epoch:

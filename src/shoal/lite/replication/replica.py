@@ -57,15 +57,25 @@ class Replica:
     def follower(self) -> FollowerPartition | None:
         return self.role if isinstance(self.role, FollowerPartition) else None
 
-    def assign(self, now_ms: int, assignment: Assignment) -> list[Completed]:
-        """Follow the metadata. Returns the producers whose wait ended with a leadership."""
+    def assign(
+        self, now_ms: int, assignment: Assignment, settings: ReplicationSettings | None = None
+    ) -> list[Completed]:
+        """Follow the metadata. Returns the producers whose wait ended with a leadership.
+
+        Settings of the same moment come along. One after the other is wrong in either order: an
+        in-sync set with the min.insync.replicas of another moment may commit what eligible
+        replicas do not have.
+        """
         role = self.role
         if assignment.partition_epoch <= role.partition_epoch:
+            if settings is not None:
+                self.configure(now_ms, settings)
             return []
+        self._settings = settings or self._settings
         leads = assignment.leader == self.broker_id
         if isinstance(role, LeaderPartition):
             if leads:
-                role.reassigned(now_ms, assignment)
+                role.reassigned(now_ms, assignment, self._settings)
                 return []
             role.resign()
             self.role = self.follower_type(
@@ -86,11 +96,12 @@ class Replica:
                 now_ms=now_ms,
             )
         else:
+            role.configure(self._settings)
             role.reassigned(assignment)
         return []
 
     def configure(self, now_ms: int, settings: ReplicationSettings) -> None:
-        """Follow new settings."""
+        """Follow new settings, if the metadata has no other news of the partition."""
         self._settings = settings
         if isinstance(self.role, LeaderPartition):
             self.role.configure(now_ms, settings)
