@@ -195,6 +195,20 @@ def test_a_lost_fetch_is_sent_again() -> None:
     assert [type(message) for message in sent(node)] == [FetchRequest]
 
 
+def test_whoever_asks_again_does_not_wait_from_the_start() -> None:
+    # Else an observer that asks more often than the leader answers would never hear of it.
+    node = node_of(1)
+    settled(node)
+    end_offset, epoch = node.log.end_offset, node.epoch
+    asked = FetchRequest(epoch, 5, KEYS[5].directory, end_offset, epoch, end_offset)
+    until_ms = RaftConfig().fetch_max_wait_ms
+    for now_ms in range(0, until_ms, 100):
+        node.receive(now_ms, 5, asked)
+        assert not sent(node, now_ms)
+    node.tick(until_ms)
+    assert [type(message) for message in sent(node, until_ms)] == [FetchResponse]
+
+
 def test_the_log_is_never_cut_below_the_high_watermark() -> None:
     node = follower_of(2)
     node.receive(0, 2, answer(node, entries=(Entry(1, (b"a",)),), high_watermark=1))

@@ -170,11 +170,14 @@ class Leader:
             progress.end_offset = max(progress.end_offset, request.offset)
             self.advance()
         # The answer to an earlier fetch would be ignored.
-        self._held.pop(sender, None)
+        earlier = self._held.pop(sender, None)
         if self._has_news(request):
             self._answer(sender, request)
         else:
+            # Whoever asks again does not wait from the start: one who is less patient than we are
+            # would never hear of us.
             until_ms = replica.now_ms + replica.config.fetch_max_wait_ms
+            until_ms = until_ms if earlier is None else earlier.until_ms
             self._held[sender] = HeldFetch(request, until_ms)
 
     def _heard_of(self, key: ReplicaKey) -> Progress:
