@@ -80,6 +80,10 @@ class Replicas:
         """Do what the metadata says for the first time; `ended` is how the last process did."""
         self._remove_strays(state)
         self._ended = ended
+        if ended is Ended.UNKNOWN:
+            # The power may have taken the cut of a log and left its old tail. What was committed
+            # below a mark is then not what is there; a leader tells anew how far it goes.
+            self._written_marks.clear()
         self.follow(state, layers, state.partitions())
         # What is made from now on is new: there is nothing to recover.
         self._ended = Ended.CLEANLY
