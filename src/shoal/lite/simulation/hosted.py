@@ -120,11 +120,10 @@ class HostedPartition:
             record.partition_epoch,
         )
         was = self.replica.role
-        for completed in self.replica.assign(now_ms, assignment):
+        self.min_insync = min_insync
+        settings = replication_settings(min_insync)
+        for completed in self.replica.assign(now_ms, assignment, settings):
             self._complete(completed)
-        if self.min_insync != min_insync:
-            self.min_insync = min_insync
-            self.replica.configure(now_ms, replication_settings(min_insync))
         if self.replica.role is not was:
             self._refuse_held()
             self._tell_role()

@@ -124,8 +124,8 @@ class Judge:
         self.partitions[hosted.key].refused_sequence(hosted, header)
 
     def may_have_forgotten(self, key: Key) -> bool:
-        """Whether something was given up in a partition."""
-        return self.partitions[key].given_up > 0
+        """Whether a leader may know nothing of a producer that it should know."""
+        return self.partitions[key].may_have_forgotten
 
     def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].consumed(hosted, batch)

@@ -58,11 +58,17 @@ class PartitionJudge:
         # How often something was given up, and who may still have it.
         self.given_up = 0
         self._unaligned: set[int] = set()
+        self._unclean_epoch = -1
 
     @property
     def candidates(self) -> tuple[int, ...]:
         record = self.record
         return () if record is None else record.in_sync + record.eligible
+
+    @property
+    def may_have_forgotten(self) -> bool:
+        """Whether a leader may know nothing of a producer: records were given up, or deleted."""
+        return self.given_up > 0 or self._start_offset > 0
 
     # The metadata
 
@@ -102,7 +108,7 @@ class PartitionJudge:
         if after.leader not in {before.leader, NO_LEADER}:
             counters["elections"] += 1
             if before.recovering and after.leader not in before.in_sync + before.eligible:
-                self._given_up_to(after.leader)
+                self._given_up_to(after)
         self._world.tell(
             0,
             f"p{self._key[1]} is led by {after.leader} in epoch {after.leader_epoch}, in sync "
@@ -114,8 +120,10 @@ class PartitionJudge:
         if self._lost is not None and broker_id in self.candidates:
             self._lost.add(broker_id)
 
-    def _given_up_to(self, leader: int) -> None:
+    def _given_up_to(self, after: PartitionRecord) -> None:
         """Someone accepted that all is lost which the new leader does not have."""
+        leader = after.leader
+        self._unclean_epoch = after.leader_epoch
         self._world.counters["unclean elections"] += 1
         log = self._world.brokers[leader].disk.logs.get(self._key)
         end_offset = len(self.committed)
@@ -145,6 +153,8 @@ class PartitionJudge:
         if broker_id not in self._unaligned:
             return True
         if record is None or record.leader == NO_LEADER:
+            return False
+        if hosted.replica.role.leader_epoch < self._unclean_epoch:
             return False
         leaders = self._world.brokers[record.leader].disk.logs.get(self._key)
         end_offset = log.end_offset
@@ -261,7 +271,7 @@ class PartitionJudge:
         if record is None or leader.leader_epoch != record.leader_epoch:
             return
         members = set(record.in_sync)
-        if len(leader.isr) >= self._min_insync:
+        if not leader.is_under_min_isr:
             members.update(record.eligible)
         if not members <= leader.maximal_isr:
             detail = (
@@ -279,6 +289,9 @@ class PartitionJudge:
             raise Violation("SingleLeader", detail)
 
     def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
+        if not self._is_aligned(hosted):
+            self._world.counters["given up"] += 1
+            return
         self.advance(hosted)
         if not self._is_committed(batch):
             detail = f"{hosted.broker.id} acknowledges {batch}, which is not committed"
