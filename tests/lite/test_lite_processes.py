@@ -17,6 +17,7 @@ from shoal.model.errors import ConfigError, SystemFailure, UnreachableError, Usa
 from shoal.wire.api_keys import ApiKey
 from support.lite_batches import batch_of, values_of
 from support.lite_client import TIMEOUT_MS, PlainClient, at
+from support.lite_clusters import eventually
 
 
 def now_ms() -> int:

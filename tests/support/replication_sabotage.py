@@ -6,7 +6,12 @@ from typing import Any
 from shoal.lite.codes import Code
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
-from shoal.lite.replication.messages import Assignment, Completed, ReplicaFetch
+from shoal.lite.replication.messages import (
+    Assignment,
+    Completed,
+    ReplicaFetch,
+    ReplicationSettings,
+)
 from shoal.lite.replication.replica import Replica
 
 
@@ -96,11 +101,13 @@ class CommitsAlone(Replica):
 class BelievesOldNews(Replica):
     """News of a partition epoch that is known already take a pending proposal back."""
 
-    def assign(self, now_ms: int, assignment: Assignment) -> list[Completed]:
+    def assign(
+        self, now_ms: int, assignment: Assignment, settings: ReplicationSettings | None = None
+    ) -> list[Completed]:
         leader = self.leader
         if leader is not None and assignment.partition_epoch == leader.partition_epoch:
             leader._in_sync.confirm(assignment.partition_epoch, frozenset(assignment.isr))
-        return super().assign(now_ms, assignment)
+        return super().assign(now_ms, assignment, settings)
 
 
 SABOTAGES: list[type[Replica]] = [
