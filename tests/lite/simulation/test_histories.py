@@ -7,7 +7,7 @@ import pytest
 
 from shoal.lite.simulation.runner import SABOTAGE_NAMES
 
-# Needs more than 500 histories: a leader must lose its power between a checkpoint and a write.
+# Not found within 500 histories so far.
 RARELY_FOUND = {"trusted-checkpoint"}
 
 
