@@ -75,6 +75,16 @@ def test_a_log_that_starts_within_a_batch_takes_the_place_of_what_is_deleted_the
     assert follower.answered(0, fetch, answer) == expected
 
 
+def test_after_an_unclean_election_deleted_offsets_are_written_again() -> None:
+    log = log_of(1, 1, 4)
+    log.delete_before(2)
+    follower = follower_of(log, high_watermark=3)
+    fetch = follower.next_fetch(0)
+    assert fetch
+    answer = FetchAnswer(1, 0, diverging=EpochEnd(1, 1))
+    assert follower.answered(0, fetch, answer) == [TruncateFully(1)]
+
+
 def test_answers_that_are_out_of_date_change_nothing() -> None:
     follower = follower_of(log_of(1, 1), high_watermark=1)
     answer = FetchAnswer(2, 0, first_offset=2)

@@ -152,6 +152,9 @@ class FollowerPartition:
             # Of epochs that are deleted on the leader only the end is known, not whether they
             # are ours. What is left would lie below the leader's start; it must not stay.
             return self._begin_again(leader_start)
+        if offset < self.log.start_offset:
+            # Only after an unclean election: the leader will write again what is deleted here.
+            return self._begin_again(offset)
         self._heard_high_watermark = min(self._heard_high_watermark, offset)
         return [TruncateTo(offset)]
 
