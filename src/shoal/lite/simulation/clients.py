@@ -167,6 +167,9 @@ class Consumer:
     def read(self, hosted: HostedPartition) -> None:
         """Read on from where we are, up to the high watermark of a replica."""
         judge = self._world.judge
+        if not judge.is_aligned(hosted):
+            # It may still give what was given up by an unclean election.
+            return
         offset, epoch = self._positions.get(hosted.key, (0, -1))
         role = hosted.replica.role
         if hosted.replica.leader is None:

@@ -127,6 +127,9 @@ class Judge:
         """Whether a leader may know nothing of a producer that it should know."""
         return self.partitions[key].may_have_forgotten
 
+    def is_aligned(self, hosted: HostedPartition) -> bool:
+        return self.partitions[hosted.key].is_aligned(hosted)
+
     def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
         self.partitions[hosted.key].consumed(hosted, batch)
 

@@ -147,7 +147,7 @@ class PartitionJudge:
         if new_leader is not None and (hosted := new_leader.hosted.get(self._key)) is not None:
             hosted.seen_high_watermark = 0
 
-    def _is_aligned(self, hosted: HostedPartition) -> bool:
+    def is_aligned(self, hosted: HostedPartition) -> bool:
         """Whether a replica has let go of what was given up: its log begins as the leader's."""
         broker_id, record, log = hosted.broker.id, self.record, hosted.log
         if broker_id not in self._unaligned:
@@ -178,7 +178,7 @@ class PartitionJudge:
         if role.leader_epoch < hosted.seen_epoch:
             raise Violation("MonotonicEpoch", f"{hosted.broker.id} is in {role.leader_epoch}")
         hosted.seen_epoch = role.leader_epoch
-        if not self._is_aligned(hosted):
+        if not self.is_aligned(hosted):
             return
         self.advance(hosted)
         if isinstance(role, LeaderPartition):
@@ -289,7 +289,7 @@ class PartitionJudge:
             raise Violation("SingleLeader", detail)
 
     def acknowledged(self, hosted: HostedPartition, batch: Batch) -> None:
-        if not self._is_aligned(hosted):
+        if not self.is_aligned(hosted):
             self._world.counters["given up"] += 1
             return
         self.advance(hosted)
@@ -332,14 +332,13 @@ class PartitionJudge:
 
     def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
         self._world.counters["consumed"] += batch.count
-        if self._is_aligned(hosted) and not self._is_committed(batch):
+        if not self._is_committed(batch):
             raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
 
     def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
         """A consumer that has read up to an offset is told that there is no such offset."""
         record, role = self.record, hosted.replica.role
         is_current = record is not None and record.leader_epoch == role.leader_epoch
-        is_current = is_current and self._is_aligned(hosted)
         if is_current and isinstance(role, LeaderPartition):
             detail = f"{hosted.broker.id} leads, and has no offset {offset}, which was read"
             raise Violation("ConsistentRead", detail)
