@@ -9,7 +9,8 @@
     epochs          which leader wrote from which offset on
     header          the 61 bytes in front of every batch
     settings        what can be set about a log
-    files           whole writes, and files that are replaced at once or not at all
+    files           files that are replaced at once or not at all, and Kafka's checkpoints
+    disk            whole writes, by way of a disk that can be made to fail
 
 `scan`, `producer_state`, `epochs` and `header` do no input or output.
 """

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from shoal.lite.log.disk import Data, sync, write_whole
 from shoal.model.errors import ShoalError
 
 
@@ -14,15 +15,13 @@ class DamagedFile(ShoalError):
     """A small file of ours does not say what it must."""
 
 
-def write_whole(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Write all of `data` at `position`, or raise `OSError`."""
-    written = os.pwrite(descriptor, data, position)
-    if written == len(data):
-        return
-    # A disk that fills up takes a part and refuses the rest at the next try.
-    view = memoryview(data)
-    while written < len(view):
-        written += os.pwrite(descriptor, view[written:], position + written)
+def write_file(path: Path, content: Data) -> None:
+    """Write a file anew. A crash may leave a part of it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_whole(descriptor, content, 0)
+    finally:
+        os.close(descriptor)
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -35,7 +34,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     try:
         write_whole(descriptor, content, 0)
         if durable:
-            os.fsync(descriptor)
+            sync(descriptor)
     finally:
         os.close(descriptor)
     temporary.replace(path)
@@ -47,7 +46,7 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

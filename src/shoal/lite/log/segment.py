@@ -15,7 +15,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shoal.lite.log.files import sync_folder, write_whole
+from shoal.lite.log.disk import sync, write_whole
+from shoal.lite.log.files import sync_folder, write_file
 from shoal.lite.log.header import BatchHeader
 from shoal.lite.log.indexes import (
     OFFSET_ENTRY,
@@ -75,7 +76,7 @@ class Segment:
         """Begin with empty indexes: for a segment that has just been made."""
         self._builder = IndexBuilder(self.base_offset, interval_bytes)
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._path(suffix).write_bytes(b"")
+            write_file(self._path(suffix), b"")
 
     def rebuild(self, interval_bytes: int, visit: Callable[[BatchHeader], None]) -> tuple[int, int]:
         """Check every batch, cut the file behind the last valid one, make the indexes anew.
@@ -93,7 +94,7 @@ class Segment:
         cut_bytes = self.size - end
         if cut_bytes:
             os.ftruncate(self._file.descriptor, end)
-            os.fsync(self._file.descriptor)
+            sync(self._file.descriptor)
             self.size = end
         self._builder = builder
         return next_offset, cut_bytes
@@ -170,8 +171,8 @@ class Segment:
         if builder is None:
             return
         builder.seal()
-        self._path(OFFSET_INDEX_SUFFIX).write_bytes(builder.offsets.encoded())
-        self._path(TIME_INDEX_SUFFIX).write_bytes(builder.times.encoded())
+        write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
+        write_file(self._path(TIME_INDEX_SUFFIX), builder.times.encoded())
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
 
@@ -179,7 +180,7 @@ class Segment:
         """Force what was written to the disk, if it is not there yet."""
         if self._flushed_size == self.size and self._name_is_durable:
             return
-        os.fsync(self._file.descriptor)
+        sync(self._file.descriptor)
         self._flushed_size = self.size
         if not self._name_is_durable:
             sync_folder(self._folder)

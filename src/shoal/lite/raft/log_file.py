@@ -13,7 +13,8 @@ import os
 from bisect import bisect_left
 from pathlib import Path
 
-from shoal.lite.log.files import DamagedFile, replace_file, write_whole
+from shoal.lite.log.disk import sync, write_whole
+from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.lite.log.scan import valid_headers
 from shoal.lite.raft.codec import decode_entry, encode_entry
 from shoal.lite.raft.errors import require
@@ -65,7 +66,7 @@ class LogFile:
         if self._size < file_size:
             _logger.warning("%s: cut %d bytes of a torn end", self.path, file_size - self._size)
             os.ftruncate(self._descriptor, self._size)
-        os.fsync(self._descriptor)
+        sync(self._descriptor)
         return entries
 
     def _note(self, entry: Entry, position: int) -> None:
@@ -81,7 +82,7 @@ class LogFile:
             self._note(entry, self._size + len(data))
             data += batch
         write_whole(self._descriptor, data, self._size)
-        os.fsync(self._descriptor)
+        sync(self._descriptor)
         self._size += len(data)
 
     def truncate_to(self, offset: int) -> None:
@@ -92,7 +93,7 @@ class LogFile:
         del self._offsets[place:]
         del self._positions[place:]
         os.ftruncate(self._descriptor, self._size)
-        os.fsync(self._descriptor)
+        sync(self._descriptor)
 
     def has_boundary(self, offset: int) -> bool:
         """Whether an entry begins at `offset`, or the log ends there."""

@@ -1,0 +1,98 @@
+"""The one way in which a broker writes to files and forces them to the disk.
+
+A disk can be made to fail on purpose, to see what a broker does then. That is one value for the
+whole process; while there is none, it costs one comparison for each write.
+
+Rules of this file:
+- A write is whole, or it is an `OSError` that leaves a part of it or nothing: as on a real disk.
+- A slow disk holds up the whole process, for that is what a slow disk does to it.
+"""
+
+import errno
+import os
+import time
+from dataclasses import dataclass
+
+from shoal.model.errors import ConfigError
+
+Data = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class DiskFault:
+    """What is wrong with the disk of this process. Errors are named as in `errno`: EIO, ENOSPC."""
+
+    # Every write, or every forcing to the disk, fails with this error.
+    writes: str | None = None
+    syncs: str | None = None
+    # Before a write, and before a forcing, so long.
+    delay_ms: float = 0
+    # So much can still be written; then the disk is full (ENOSPC).
+    room_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.writes, self.syncs):
+            if name is not None and not hasattr(errno, name):
+                raise ConfigError(f"{name!r} is no error of a disk", remedy="EIO or ENOSPC, say")
+        if self.delay_ms < 0 or (self.room_bytes is not None and self.room_bytes < 0):
+            raise ConfigError("a disk is not slow, or full, by a negative number")
+
+    def write(self, descriptor: int, data: memoryview, position: int) -> int:
+        """Write what this disk lets through; returns how much that was."""
+        self._wait()
+        _raise(self.writes)
+        if self.room_bytes is not None:
+            if self.room_bytes == 0 and data:
+                _raise("ENOSPC")
+            data = data[: self.room_bytes]
+            self.room_bytes -= len(data)
+        return os.pwrite(descriptor, data, position)
+
+    def sync(self, descriptor: int) -> None:
+        self._wait()
+        _raise(self.syncs)
+        os.fsync(descriptor)
+
+    def _wait(self) -> None:
+        if self.delay_ms:
+            time.sleep(self.delay_ms / 1000)
+
+
+_fault: DiskFault | None = None
+
+
+def set_fault(fault: DiskFault | None) -> None:
+    """Let the disk of this process fail from now on; None mends it."""
+    global _fault  # noqa: PLW0603 - a process has one disk
+    _fault = fault
+
+
+def write_whole(descriptor: int, data: Data, position: int) -> None:
+    """Write all of `data` at `position`, or raise `OSError`."""
+    written = _write(descriptor, data, position)
+    if written == len(data):
+        return
+    # A disk that fills up takes a part and refuses the rest at the next try.
+    view = memoryview(data)
+    while written < len(view):
+        written += _write(descriptor, view[written:], position + written)
+
+
+def _write(descriptor: int, data: Data, position: int) -> int:
+    if _fault is not None:
+        return _fault.write(descriptor, memoryview(data), position)
+    return os.pwrite(descriptor, data, position)
+
+
+def sync(descriptor: int) -> None:
+    """Force what was written to the disk."""
+    if _fault is not None:
+        _fault.sync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
+def _raise(name: str | None) -> None:
+    if name is not None:
+        number = getattr(errno, name)
+        raise OSError(number, os.strerror(number))

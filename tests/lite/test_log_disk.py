@@ -1,0 +1,77 @@
+"""A disk that fails: what is not written is not acknowledged, and the log says that it is offline."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.codes import Code
+from shoal.lite.log.disk import DiskFault, set_fault
+from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
+from shoal.lite.log.settings import LogSettings
+from shoal.model.errors import ConfigError
+from support.lite_batches import append, batch_of, everything_in
+
+
+@pytest.fixture(autouse=True)
+def mended() -> Iterator[None]:
+    yield
+    set_fault(None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "reason"),
+    [
+        (DiskFault(writes="EIO"), LogSettings(), "Input/output error"),
+        (DiskFault(writes="ENOSPC"), LogSettings(), "No space left"),
+        (DiskFault(room_bytes=40), LogSettings(), "No space left"),
+        (DiskFault(syncs="EIO"), LogSettings(flush_messages=1), "Input/output error"),
+        (DiskFault(writes="EIO"), LogSettings(segment_bytes=100), "Input/output error"),
+    ],
+)
+def test_a_failed_write_takes_the_log_offline_until_it_is_opened_again(
+    tmp_path: Path, fault: DiskFault, settings: LogSettings, reason: str
+) -> None:
+    log = PartitionLog(tmp_path / "t-0", settings, ended=Ended.CLEANLY)
+    append(log, batch_of(b"a"))
+    set_fault(fault)
+    with pytest.raises(LogOffline, match=f"t-0 is offline.*{reason}") as raised:
+        append(log, batch_of(b"b"))
+    assert raised.value.code == Code.KAFKA_STORAGE_ERROR
+    assert log.end_offset == 1
+    set_fault(None)
+    with pytest.raises(LogOffline):
+        append(log, batch_of(b"b"))
+    log.close()
+    again = PartitionLog(tmp_path / "t-0", settings, ended=Ended.KILLED)
+    assert everything_in(again)[:1] == [b"a"]
+    append(again, batch_of(b"c"))
+    assert everything_in(again)[-1] == b"c"
+    again.close()
+
+
+def test_what_was_written_before_the_disk_was_full_is_cut_off(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    first = batch_of(b"a")
+    append(log, first)
+    set_fault(DiskFault(room_bytes=len(first) - 1))
+    with pytest.raises(LogOffline):
+        append(log, batch_of(b"b"))
+    [segment] = tmp_path.glob("*.log")
+    assert segment.read_bytes() == bytes(first)
+    log.close()
+
+
+def test_a_slow_disk_is_slow_and_right(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    set_fault(DiskFault(delay_ms=1))
+    append(log, batch_of(b"a"))
+    assert everything_in(log) == [b"a"]
+    log.close()
+
+
+def test_only_errors_that_a_system_knows(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="EWRONG"):
+        DiskFault(writes="EWRONG")
+    with pytest.raises(ConfigError):
+        DiskFault(delay_ms=-1)
