@@ -18,7 +18,12 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.apache", "support.java_gateway"]
+pytest_plugins = [
+    "support.apache",
+    "support.engines",
+    "support.java_gateway",
+    "support.kafka_tools",
+]
 
 PATIENCE_S = 5.0
 SHARED_JVM_FIXTURES = {
@@ -26,6 +31,7 @@ SHARED_JVM_FIXTURES = {
     "apache_cluster",
     "java_gateway",
     "java_records",
+    "kafka_tools",
     "spark",
 }
 
