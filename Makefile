@@ -48,6 +48,10 @@ fuzz: setup ## throw COUNT bad inputs at the decoders (default 1 million), from 
 prove-fuzz: setup ## 10 million bad inputs; writes docs/proofs/fuzz.md
 	$(BIN)/python scripts/fuzz.py --count 10000000 --report docs/proofs/fuzz.md
 
+.PHONY: prove-simulation
+prove-simulation: setup ## 100,000 histories of the replicated log; writes docs/proofs/simulation.md
+	$(BIN)/python -m shoal.lite.simulation --seeds 0:100000 --report docs/proofs/simulation.md
+
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.$(subst -,_,$*)

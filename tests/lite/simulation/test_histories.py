@@ -7,24 +7,23 @@ import pytest
 
 from shoal.lite.simulation.runner import SABOTAGE_NAMES
 
-# Not found within 500 histories so far.
-RARELY_FOUND = {"trusted-checkpoint"}
-
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shoal.lite.simulation", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_no_history_breaks_a_promise() -> None:
-    outcome = simulate("--seeds", "0:60", "--steps", "1000")
+    outcome = simulate("--seeds", "0:1000", "--steps", "1000")
     assert outcome.returncode == 0, outcome.stdout
     for reached in ("elections of partition leaders", "truncations", "controller fail-overs"):
         assert reached in outcome.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sabotage", sorted({*SABOTAGE_NAMES} - RARELY_FOUND))
+@pytest.mark.parametrize("sabotage", SABOTAGE_NAMES)
 def test_a_broken_rule_is_found(sabotage: str) -> None:
     outcome = simulate("--sabotage", sabotage, "--seeds", "0:500")
     assert outcome.returncode == 0, outcome.stdout

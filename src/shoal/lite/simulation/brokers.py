@@ -60,7 +60,7 @@ class BrokerProcess(Process):
         self.node = node
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
-        self._clean_incarnation = self.disk.open(trusts_checkpoint=world.parts.trusts_checkpoint)
+        self._clean_incarnation = self.disk.open()
         self._boot_id = world.parts.boot_id(node)
         key = ReplicaKey(node.id, node.directory)
         self.raft = world.parts.raft_node(

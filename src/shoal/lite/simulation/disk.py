@@ -107,10 +107,8 @@ class BrokerDisk:
         self.directory_id = directory_id
         self._fuse = fuse
         self.logs: dict[Key, SimulatedLog] = {}
-        # High watermarks, as they were written down some time ago; and whether the logs have
-        # changed behind them, because what was written last is gone or what was cut is back.
+        # High watermarks, as they were written down some time ago.
         self.checkpoint: dict[Key, int] = {}
-        self.is_checkpoint_outdated = False
         # The process that ended by itself last, if no other has started since.
         self.clean_incarnation: str | None = None
 
@@ -129,17 +127,16 @@ class BrokerDisk:
         for log in self.logs.values():
             log.flush()
 
-    def open(self, *, trusts_checkpoint: bool) -> str | None:
+    def open(self) -> str | None:
         """A new process has the folder; returns the one before it, if it ended by itself."""
         clean, self.clean_incarnation = self.clean_incarnation, None
-        if self.is_checkpoint_outdated and not trusts_checkpoint:
-            self.checkpoint = {}
-        self.is_checkpoint_outdated = False
         for log in self.logs.values():
             log.open_after_kill()
         return clean
 
     def lose_power(self, random: Random) -> None:
-        self.is_checkpoint_outdated = True
         for log in self.logs.values():
             log.lose_power(random)
+        # What lies below the marks may be other records now: a broker that starts on another
+        # boot does not believe them.
+        self.checkpoint = {}

@@ -18,7 +18,9 @@ from shoal.lite.log.producer_state import ProducerStates
 from shoal.lite.simulation.errors import Violation
 
 # How likely the power goes before a cut of the log is on the disk.
-_REVIVAL = 0.3
+_REVIVAL = 0.5
+# How likely the kernel had written everything by itself.
+_ALL_KEPT = 0.3
 _MAGIC = 2
 
 
@@ -210,8 +212,9 @@ class SimulatedLog:
         base_offset, entries = self.base_offset, self.entries
         if self._revivable is not None and random.random() < _REVIVAL:
             base_offset, entries = self._revivable
-        end_offset = base_offset + len(entries)
-        kept_end = random.randint(min(self.synced_end, end_offset), end_offset)
+        kept_end = end_offset = base_offset + len(entries)
+        if random.random() > _ALL_KEPT:
+            kept_end = random.randint(min(self.synced_end, end_offset), end_offset)
         place = _boundary(entries, kept_end - base_offset)
         self._revivable = None
         self.base_offset, self.entries = base_offset, entries[:place]

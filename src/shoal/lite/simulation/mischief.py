@@ -262,8 +262,10 @@ class Mischief:
         self._kill(self._one_of(voters), _BLINK_MS)
 
     def _light_broker_fuse(self) -> None:
-        node = self._one_of(self._world.brokers.values())
-        node.fuse.writes_left = self._random.randint(1, 3)
+        """Let a broker die with what it writes next; half of them lead, and nobody else has it."""
+        leader = self._any_leader() if self._random.random() < 0.5 else None
+        node = leader.node if leader else self._one_of(self._world.brokers.values())
+        node.fuse.writes_left = self._random.choice((1, 1, 2, 3))
 
     def _light_controller_fuse(self) -> None:
         node = self._one_of(self._world.controllers.values())

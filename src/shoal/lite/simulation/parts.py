@@ -19,8 +19,6 @@ class Parts:
     raft_node: type[RaftNode] = RaftNode
     replica: type[Replica] = Replica
     quorum_disk: type[QuorumDisk] = QuorumDisk
-    # Whether a broker goes by the high watermarks that it finds after a power loss.
-    trusts_checkpoint = False
 
     def controller(self, world: "World", state: ClusterState) -> Controller:
         """A controller that is about to be active."""

@@ -168,15 +168,6 @@ class KeptInSync(Parts):
         return "boot-1"
 
 
-class TrustedCheckpoint(Parts):
-    """After a power loss the high watermark counts that was written down before.
-
-    The log may have lost the cut of a tail, and then what it has below is not what was committed.
-    """
-
-    trusts_checkpoint = True
-
-
 class OldMetadata(Parts):
     """A new process does what the metadata said to the one before it."""
 
@@ -194,5 +185,4 @@ SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
     "old-epochs-committed": (OldEpochsCommitted, None),
     "kept-in-sync": (KeptInSync, CrashModel.POWER),
     "old-metadata": (OldMetadata, None),
-    "trusted-checkpoint": (TrustedCheckpoint, CrashModel.POWER),
 }

@@ -116,7 +116,7 @@ class Setup:
 # How often each step is taken, in relation to the others, in one history and another.
 _CLIENTS: Mapping[str, float] = {"send": 60, "read": 14, "ask-end": 6}
 _CARE: Mapping[str, float] = {
-    "write-down": 2,
+    "write-down": 3,
     "flush": 1,
     "delete-records": 1,
     "move-leader": 2,
@@ -130,7 +130,7 @@ _CARE: Mapping[str, float] = {
 _BROKER_FAULTS: Mapping[str, float] = {
     "kill-broker": 3,
     "kill-leader": 3,
-    "kill-writing-broker": 3,
+    "kill-writing-broker": 4,
     "kill-all-brokers": 0.4,
     "kill-everything": 0.2,
     "fail-log": 0.7,
