@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from shoal.client.connection import Connection, connect
+from shoal.client.connection import Connection
 from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.codes import Code
+from shoal.lite.dial import Peer, dial
 from shoal.lite.log.header import HEADER_SIZE, unpack_header
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
@@ -31,10 +32,8 @@ from shoal.wire.fetch import (
 )
 
 FETCH_VERSION = 16
-_CONNECT_PATIENCE_S = 2.0
 _PARTITION_MAX_BYTES = 1024 * 1024
 _MAX_BYTES = 10 * 1024 * 1024
-_FRAME_LIMIT_BYTES = 512 * 1024 * 1024
 # How much longer than the leader holds a fetch an answer may take.
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
@@ -53,20 +52,12 @@ class Follower(NamedTuple):
     wait_ms: int
 
 
-class Leader(NamedTuple):
-    """Who is asked."""
-
-    broker_id: int
-    host: str
-    port: int
-
-
 class ReplicaFetcher:
     """The followers' end towards one leader."""
 
     def __init__(
         self,
-        leader: Leader,
+        leader: Peer,
         follower: Follower,
         followers_of: FollowersOf,
         on_lost: Callable[[int], None],
@@ -107,8 +98,8 @@ class ReplicaFetcher:
                 if self._changed.is_set():
                     continue
                 if isinstance(error, ConnectionLost) and error.sent:
-                    self._on_lost(self.leader.broker_id)
-                _logger.info("broker %d cannot be fetched from: %s", self.leader.broker_id, error)
+                    self._on_lost(self.leader.node_id)
+                _logger.info("broker %d cannot be fetched from: %s", self.leader.node_id, error)
                 await self._drop()
                 now_ms = monotonic_ms()
                 for partition, fetch in asked.values():
@@ -118,7 +109,7 @@ class ReplicaFetcher:
     def _asked(self) -> dict[Key, tuple[Partition, ReplicaFetch]]:
         now_ms = monotonic_ms()
         asked = {}
-        for partition in self._followers_of(self.leader.broker_id):
+        for partition in self._followers_of(self.leader.node_id):
             follower = partition.replica.follower
             if follower is None or partition.log.offline_reason is not None:
                 continue
@@ -131,7 +122,7 @@ class ReplicaFetcher:
         """How long until a follower may try again, at most so long."""
         now_ms = monotonic_ms()
         left_ms = most_ms
-        for partition in self._followers_of(self.leader.broker_id):
+        for partition in self._followers_of(self.leader.node_id):
             follower = partition.replica.follower
             deadline_ms = None if follower is None else follower.next_deadline_ms()
             if deadline_ms is not None:
@@ -181,13 +172,7 @@ class ReplicaFetcher:
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed:
             return self._connection
-        async with asyncio.timeout(_CONNECT_PATIENCE_S):
-            self._connection = await connect(
-                self.leader.host,
-                self.leader.port,
-                max_in_flight=1,
-                limit_bytes=_FRAME_LIMIT_BYTES,
-            )
+        self._connection = await dial(self._follower.broker_id, self.leader)
         return self._connection
 
     async def _drop(self) -> None:

@@ -26,11 +26,12 @@ from shoal.lite.configs import Layers, topic_rules
 from shoal.lite.controller import requests
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
+from shoal.lite.dial import Peer
 from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
 from shoal.lite.log.scan import DamagedLog
 from shoal.lite.partition import Partition
-from shoal.lite.replica_fetcher import Follower, Leader, ReplicaFetcher
+from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.model.topics import TopicPartition
@@ -265,7 +266,7 @@ class Replicas:
                 if leader_id in self._followed_anew:
                     self._fetchers[leader_id].wake()
             elif (broker := state.brokers.get(leader_id)) is not None:
-                leader = Leader(leader_id, broker.host, broker.port)
+                leader = Peer(leader_id, broker.host, broker.port)
                 self._fetchers[leader_id] = ReplicaFetcher(
                     leader, own, self._followers_of, self._suspect
                 )
