@@ -1,4 +1,4 @@
-"""A disk that fails: what is not written is not acknowledged, and the log says that it is offline."""
+"""A disk that fails: what is not written is not acknowledged, and the log says it is offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
