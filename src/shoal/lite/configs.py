@@ -207,10 +207,17 @@ BROKER_SETTINGS: dict[str, Setting] = {
         Setting("fetch.max.bytes", Kind.INT, "57671680", least=1024),
         Setting("max.connections", Kind.INT, "2147483647", least=0),
         Setting("num.partitions", Kind.INT, "1", least=1),
+        # Fewer partitions than Kafka's 50: a test cluster must be up in a blink.
+        Setting("offsets.topic.num.partitions", Kind.INT, "8", least=1),
+        Setting("offsets.topic.replication.factor", Kind.INT, "3", least=1),
+        Setting("offsets.topic.segment.bytes", Kind.INT, "104857600", least=1),
         Setting("producer.id.expiration.ms", Kind.INT, "86400000", least=1),
         Setting("replica.fetch.wait.max.ms", Kind.INT, "500", least=1),
         Setting("replica.lag.time.max.ms", Kind.LONG, "30000", least=1),
         Setting("socket.request.max.bytes", Kind.INT, "104857600", least=1),
+        Setting("transaction.state.log.num.partitions", Kind.INT, "8", least=1),
+        Setting("transaction.state.log.replication.factor", Kind.INT, "3", least=1),
+        Setting("transaction.state.log.segment.bytes", Kind.INT, "104857600", least=1),
     )
 } | {
     setting.synonym: Setting(

@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
@@ -30,6 +31,8 @@ from shoal.lite.controller.requests import (
     RegisterBroker,
 )
 from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
+from shoal.lite.coordinator.host import CoordinatorHost
+from shoal.lite.coordinator.topics import KeyType
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replicas import Replicas
@@ -62,6 +65,8 @@ class BrokerCore:
         key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
         self.controller = ControllerLink(spec.controller, key, self._on_records)
         self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
+        # By what clients ask for; each coordinates the keys of the partitions that are led here.
+        self.coordinators: dict[KeyType, CoordinatorHost[Any]] = {}
         self._is_following = False
         self._is_all_new = True
         self._changed: set[tuple[UUID, int]] = set()
@@ -108,6 +113,7 @@ class BrokerCore:
         self.replicas.open(self.state, self.layers, self._ended)
         self._is_all_new = False
         self._changed.clear()
+        self._follow_coordinators()
 
     async def enter(self) -> None:
         """Be counted on from now on; returns when this broker leads what it is to lead."""
@@ -161,6 +167,8 @@ class BrokerCore:
             async with asyncio.timeout(_SHUTDOWN_PATIENCE_S):
                 await self._beat(want_shutdown=True)
         await self.controller.close()
+        for host in self.coordinators.values():
+            await host.close()
         if await self.replicas.close():
             self._marker.end_cleanly()
 
@@ -238,3 +246,8 @@ class BrokerCore:
         self._is_all_new = False
         self._changed.clear()
         self.replicas.follow(self.state, self.layers, changed)
+        self._follow_coordinators()
+
+    def _follow_coordinators(self) -> None:
+        for host in self.coordinators.values():
+            host.follow()

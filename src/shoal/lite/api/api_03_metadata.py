@@ -28,6 +28,7 @@ from shoal.lite.controller.commands import check_topic_name
 from shoal.lite.controller.records import NO_LEADER
 from shoal.lite.controller.requests import NewTopic
 from shoal.lite.controller.state import ClusterState, Topic
+from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -109,7 +110,7 @@ def _described(state: ClusterState, topic: Topic) -> dict[str, Any]:
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": False,
+        "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": [
             {
                 "error_code": (

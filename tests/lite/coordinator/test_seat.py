@@ -1,0 +1,159 @@
+"""A coordinator's state is what its partition's committed records say, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.coordinator import NewRecord
+from shoal.lite.coordinator.topics import partition_of
+from shoal.lite.log.header import unpack_header
+from shoal.wire.records import ControlType, encode_control_batch
+from support.client_waiting import eventually
+from support.coordinator_parts import Ledger, Stage
+
+A, B, C = (NewRecord(key, key.upper()) for key in (b"a", b"b", b"c"))
+PATIENCE_MS = 5_000
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage(tmp_path / "three")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage(tmp_path / "alone", replicas=(1,))
+    yield stage
+    stage.close()
+
+
+async def test_what_is_written_is_replayed_before_the_writer_goes_on(alone: Stage) -> None:
+    seat, ledger = alone.lead(), Ledger()
+    seat.load(ledger)
+    await eventually(lambda: ledger.is_started)
+    await seat.append([A, B], timeout_ms=PATIENCE_MS)
+    assert ledger.seen == [A, B]
+    await seat.append([NewRecord(b"a", None)], timeout_ms=PATIENCE_MS)
+    assert ledger.seen[2:] == [(b"a", None)]
+    await seat.close()
+    assert ledger.is_stopped
+
+
+async def test_nothing_is_replayed_before_the_in_sync_replicas_have_it(stage: Stage) -> None:
+    seat, ledger = stage.lead(), Ledger()
+    seat.load(ledger)
+    await eventually(lambda: ledger.is_started)
+    write = asyncio.create_task(seat.append([A], timeout_ms=PATIENCE_MS))
+    await asyncio.sleep(0.01)
+    assert ledger.seen == []
+    assert not write.done()
+    stage.followers_fetch()
+    await write
+    assert ledger.seen == [A]
+    await seat.close()
+
+
+async def test_a_write_that_is_late_is_refused_and_replayed_once_it_is_committed(
+    stage: Stage,
+) -> None:
+    seat, ledger = stage.lead(), Ledger()
+    seat.load(ledger)
+    await eventually(lambda: ledger.is_started)
+    with pytest.raises(Refused) as refused:
+        await seat.append([A], timeout_ms=1)
+    assert refused.value.code == Code.COORDINATOR_NOT_AVAILABLE
+    assert ledger.seen == []
+    stage.followers_fetch()
+    await eventually(lambda: ledger.seen == [A])
+    await seat.close()
+
+
+async def test_below_min_insync_nothing_is_written(stage: Stage) -> None:
+    seat = stage.lead()
+    stage.assign(leader=1, in_sync=(1,))
+    seat.load(Ledger())
+    await eventually(lambda: seat.is_active)
+    with pytest.raises(Refused) as refused:
+        await seat.append([A], timeout_ms=PATIENCE_MS)
+    assert refused.value.code == Code.COORDINATOR_NOT_AVAILABLE
+    assert stage.log.end_offset == 0
+    await seat.close()
+
+
+async def test_a_new_leader_is_active_once_all_that_was_before_is_committed(stage: Stage) -> None:
+    old = stage.lead()
+    old.load(Ledger())
+    await eventually(lambda: old.is_active)
+    write = asyncio.create_task(old.append([A, B], timeout_ms=PATIENCE_MS))
+    await eventually(lambda: stage.log.end_offset == 2)
+    stage.assign(leader=2)
+    with pytest.raises(Refused) as refused:
+        await write
+    assert refused.value.code == Code.NOT_COORDINATOR
+    await old.close()
+    seat, ledger = stage.lead(), Ledger()
+    seat.load(ledger)
+    await asyncio.sleep(0.01)
+    assert not ledger.is_started
+    with pytest.raises(Refused) as refused:
+        _ = seat.shard
+    assert refused.value.code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    stage.followers_fetch()
+    await eventually(lambda: ledger.is_started)
+    assert ledger.seen == [A, B]
+    assert seat.shard is ledger
+    await seat.close()
+    with pytest.raises(Refused) as refused:
+        _ = seat.shard
+    assert refused.value.code == Code.NOT_COORDINATOR
+
+
+async def test_markers_are_replayed_whoever_wrote_them(alone: Stage) -> None:
+    seat, ledger = alone.lead(), Ledger()
+    seat.load(ledger)
+    await eventually(lambda: ledger.is_started)
+    await seat.append(
+        [A], timeout_ms=PATIENCE_MS, producer_id=7, producer_epoch=0, is_transactional=True
+    )
+    marker = memoryview(
+        encode_control_batch(
+            ControlType.COMMIT, timestamp=1, coordinator_epoch=0, producer_id=8, producer_epoch=0
+        )
+    )
+    alone.partition.append(
+        marker, unpack_header(marker), acks=-1, timeout_ms=1, on_acked=lambda _: None
+    )
+    await eventually(lambda: len(ledger.seen) == 2)
+    assert ledger.seen == [A, "marker 1"]
+    await seat.close()
+
+
+async def test_a_batch_above_the_limit_is_not_written(alone: Stage) -> None:
+    seat = alone.lead()
+    seat.load(Ledger())
+    await eventually(lambda: seat.is_active)
+    with pytest.raises(Refused) as refused:
+        await seat.append([NewRecord(b"a", bytes(2_000_000))], timeout_ms=PATIENCE_MS)
+    assert refused.value.code == Code.UNKNOWN_SERVER_ERROR
+    assert alone.log.end_offset == 0
+    await seat.append([A], timeout_ms=PATIENCE_MS)
+    await seat.close()
+
+
+# Java's String.hashCode, as a JVM told it: abs(hash) % 50.
+JAVA = {"": 0, "a": 47, "group": 47, "consumer-group-1": 20, "žluťoučký": 5, "🐟": 18}
+
+
+@pytest.mark.parametrize("key", JAVA)
+def test_keys_belong_to_the_partitions_that_kafka_gives_them(key: str) -> None:
+    assert partition_of(key, 50) == JAVA[key]
+
+
+def test_the_number_without_a_counterpart_counts_as_zero() -> None:
+    # "polygenelubricants".hashCode() is Integer.MIN_VALUE.
+    assert partition_of("polygenelubricants", 50) == 0
