@@ -68,6 +68,25 @@ def test_a_cluster_can_be_seen_and_harmed_from_another_terminal(
     assert states(environment) == ["down"]
 
 
+def test_brokers_are_stopped_restarted_added_and_removed(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    del cluster_up
+    assert shoal(environment, "cluster", "stop", "1").returncode == 0
+    assert states(environment) == ["down"]
+    assert shoal(environment, "cluster", "restart", "1").returncode == 0
+    assert states(environment) == ["running"]
+    added = shoal(environment, "cluster", "add")
+    assert added.returncode == 0
+    assert added.stdout.count("127.0.0.1:") == 2
+    assert states(environment) == ["running", "running"]
+    assert shoal(environment, "cluster", "remove", "2").returncode == 0
+    assert states(environment) == ["running"]
+    refused = shoal(environment, "cluster", "remove", "1")
+    assert refused.returncode != 0
+    assert "only one" in refused.stderr
+
+
 @pytest.mark.system("kcat")
 def test_kcat_talks_to_it(cluster_up: tuple[subprocess.Popen[str], str]) -> None:
     _, bootstrap = cluster_up

@@ -29,10 +29,11 @@ from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.ivy import Progress as Step
 from shoal.systems.ivy import Report
 from shoal.systems.registry import Entry
+from shoal.systems.remote import remote
 
 DETACH_TIMEOUT_S: Final = 300.0
 SPEAK_EVERY_S: Final = 5.0
-STATE_STYLES = {"running": "green", "paused": "yellow", "down": "red"}
+STATE_STYLES = {"running": "green", "paused": "yellow", "starting": "yellow", "down": "red"}
 
 
 @click.group()
@@ -45,13 +46,19 @@ def cluster() -> None:
     shoal cluster up --engine apache     a real Apache Kafka, with no Docker
     shoal cluster up --detach --name t1  in the background
     shoal cluster kill 1                 as a fault, from another terminal
+    shoal cluster restart 1
+    shoal cluster add                    one more broker, with its share of the replicas
     shoal cluster down t1
     """
 
 
 @cluster.command("up")
 @click.option("--engine", type=click.Choice(ENGINES), default="lite", show_default=True)
-@click.option("--brokers", type=click.IntRange(1, 99), default=1, show_default=True)
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 99),
+    help="How many.  [default: as many as the folder has, or 1]",
+)
 @click.option("--name", help="A name for status, kill and down.  [default: made up]")
 @click.option(
     "--dir",
@@ -182,23 +189,24 @@ def status_command(*, name: str | None, output: str) -> None:
     if not found:
         console.say("no cluster is running; shoal cluster up starts one")
     for entry in found:
-        console.out.print(f"[bold]{entry.name}[/] ({entry.engine})  {entry.bootstrap}")
+        seen = remote(entry)
+        console.out.print(f"[bold]{entry.name}[/] ({entry.engine})  {seen.bootstrap}")
         table = Table(box=None, show_header=False, padding=(0, 2))
-        for node in entry.nodes:
-            state = entry.node_state(node.id)
-            shown = f"[{STATE_STYLES[state]}]{state}[/]"
-            table.add_row(str(node.id), shown, f"{node.host}:{node.port}", f"pid {node.pid}")
+        for node in seen.nodes():
+            shown = f"[{STATE_STYLES[node.state]}]{node.state}[/]"
+            process = f"pid {node.pid}" if node.pid else ""
+            table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process)
         console.out.print(table)
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    nodes = [asdict(node) | {"state": entry.node_state(node.id)} for node in entry.nodes]
+    seen = remote(entry)
     return {
         "name": entry.name,
         "engine": entry.engine,
-        "bootstrap": entry.bootstrap,
+        "bootstrap": seen.bootstrap,
         "owner": entry.owner.pid,
-        "nodes": nodes,
+        "nodes": [asdict(node) for node in seen.nodes()],
     }
 
 
@@ -208,13 +216,29 @@ def _on_node(action: str, description: str) -> None:
     @click.option("--name", help="The cluster, if several run.")
     def command(*, node_id: int, name: str | None) -> None:
         entry = registry.find(name)
-        getattr(entry, action)(node_id)
+        getattr(remote(entry), action)(node_id)
         console.say(f"{action}: node {node_id} of {entry.name}")
 
 
 _on_node("kill", "End a node at once (SIGKILL).")
+_on_node("stop", "End a node cleanly (SIGTERM): it gives its leaderships away first.")
 _on_node("pause", "Freeze a node (SIGSTOP): it stays connected and answers nothing.")
 _on_node("resume", "Let a frozen node go on (SIGCONT).")
+_on_node(
+    "restart", "Start a node again, on its port and with its data; one that runs is stopped first."
+)
+_on_node("remove", "Move a broker's replicas to the others, then end it for good.")
+
+
+@cluster.command("add")
+@click.argument("name", required=False)
+def add_command(*, name: str | None) -> None:
+    """Start one more broker; it is given its share of the replicas."""
+    entry = registry.find(name)
+    seen = remote(entry)
+    node_id = seen.add()
+    console.say(f"node {node_id} of {entry.name} serves")
+    sys.stdout.write(f"bootstrap.servers={seen.bootstrap}\n")
 
 
 @cluster.command("down")

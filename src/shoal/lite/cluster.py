@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
-from shoal.lite.controller.profiles import profile_properties
+from shoal.lite.controller.profiles import check_profile
 from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, SupervisorSpec
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
@@ -55,7 +55,7 @@ class LiteCluster:
 
     def __init__(
         self,
-        brokers: int = 1,
+        brokers: int | None = None,
         directory: str | os.PathLike[str] | None = None,
         name: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -67,23 +67,24 @@ class LiteCluster:
         """`properties` are settings of brokers by Apache Kafka's names.
 
         `profile` says how many replicas must have a record before it is acknowledged: strict,
-        default or available, see `shoal.lite.controller.profiles`. A folder that has more
+        default or available, see `shoal.lite.controller.profiles`. What is not said is as it was
+        when the folder was last used; in a new one there is one broker. A folder that has more
         brokers than are asked for is started with all of them.
 
         `host` is where brokers listen and what clients are told. `detached` clusters are not
         bound to this process, and need a folder to be found by.
         """
-        if brokers < 1:
+        if brokers is not None and brokers < 1:
             raise UsageError(f"{brokers} brokers: a cluster has at least one")
         if detached and directory is None:
             raise UsageError("a detached cluster needs a folder, to be found by")
         check_properties(properties or {})
+        check_profile(profile)
         self.name = name or "lite"
         self._brokers = brokers
         self._directory = None if directory is None else Path(directory).absolute()
+        self._profile = profile
         self._properties = dict(properties or {})
-        if profile is not None or brokers > 1:
-            self._properties = profile_properties(profile or "default", brokers) | self._properties
         self._host = host
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,6 +110,7 @@ class LiteCluster:
             directory=str(directory),
             brokers=self._brokers,
             host=self._host,
+            profile=self._profile,
             properties=self._properties,
             temporary=temporary,
             owner_pid=None if self._detached else os.getpid(),
@@ -230,8 +232,18 @@ class LiteCluster:
         self._command("restart", node_id)
 
     def add(self) -> NodeStatus:
-        """Start one more broker; returns it when it serves."""
+        """Start one more broker; returns it when it serves.
+
+        It is given its share of the replicas, which it fetches from then on.
+        """
         return NodeStatus(**self._command("add")["nodes"][-1])
+
+    def remove(self, node_id: int) -> None:
+        """Move the replicas of a broker to others, then end it for good, with its folder.
+
+        Refused where a partition would be left with fewer replicas than it has.
+        """
+        self._command("remove", node_id)
 
     # What can be done to partitions
 

@@ -1,7 +1,7 @@
 """The folder of a cluster: what is where, and who may use it.
 
 <folder>/
-    cluster.json      format, ids and ports: what makes the folder a cluster
+    cluster.json      format, ids, ports and settings: what makes the folder a cluster
     lock              held by the supervisor and all brokers while any of them lives
     supervisor.json   where the running supervisor listens, and the word that it wants to hear
     supervisor.log, broker-1.log
@@ -21,7 +21,7 @@ from pathlib import Path
 from shoal.lite.log.files import replace_file
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 
-FORMAT = 2
+FORMAT = 3
 _LOCK_PAUSE_S = 0.02
 
 
@@ -42,6 +42,9 @@ class ClusterFolder:
     cluster_id: str = ""
     # By broker: the port that it has had since its first start.
     ports: dict[int, int] = field(default_factory=dict)
+    # What the cluster was started with, so that it is the same when it is started again.
+    profile: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
 
     @property
     def metadata(self) -> Path:
@@ -68,6 +71,8 @@ class ClusterFolder:
             if format_version == FORMAT:
                 self.cluster_id = content["cluster_id"]
                 self.ports = {int(key): int(port) for key, port in content["ports"].items()}
+                self.profile = content["profile"]
+                self.properties = dict(content["properties"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SystemFailure(f"{description} cannot be read: {error!r}") from error
         if format_version != FORMAT:
@@ -77,7 +82,13 @@ class ClusterFolder:
             )
 
     def save(self) -> None:
-        content = {"format": FORMAT, "cluster_id": self.cluster_id, "ports": self.ports}
+        content = {
+            "format": FORMAT,
+            "cluster_id": self.cluster_id,
+            "ports": self.ports,
+            "profile": self.profile,
+            "properties": self.properties,
+        }
         replace_file(self.path / "cluster.json", json.dumps(content, indent=1).encode())
 
     def _refuse_foreign_content(self) -> None:

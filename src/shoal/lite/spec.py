@@ -55,8 +55,12 @@ class SupervisorSpec:
     """What a supervisor is told when it starts."""
 
     directory: str
-    brokers: int
+    # None: as many as the folder has; one in a new folder.
+    brokers: int | None
     host: str
+    # None: that of the folder.
+    profile: str | None
+    # Settings by Apache Kafka's names; those of the folder hold where these say nothing.
     properties: dict[str, str]
     # The folder is removed at the end.
     temporary: bool

@@ -3,11 +3,11 @@
     python -m shoal.lite.supervisor        started by `shoal.lite.cluster`, with a line of JSON
                                            on its standard input that says what to run
 
-It has the controller inside, starts brokers, kills, pauses and restarts them as it is told over
-its control port, sees at once when one dies, and keeps their ports for them. It ends when it is
-told to, or when its owner (the process that started it) is gone: then its standard input closes,
-and everything that it started is gone within 2 seconds. If it is killed itself, the lifeline of
-its nodes closes.
+It has the controller inside, starts brokers, kills, pauses, restarts, adds and removes them as it
+is told over its control port, sees at once when one dies, and keeps their ports for them. It ends
+when it is told to, or when its owner (the process that started it) is gone: then its standard
+input closes, and everything that it started is gone within 2 seconds. If it is killed itself, the
+lifeline of its nodes closes.
 
 Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, mostly a
 node, and sometimes a topic and a partition; each gets one line back.
@@ -30,8 +30,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.lite import membership
 from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
 from shoal.lite.codes import Refused
+from shoal.lite.controller.profiles import profile_properties
 from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
 from shoal.lite.embedded import EmbeddedController
 from shoal.lite.fork_server import ForkServer
@@ -92,12 +94,16 @@ class Supervisor:
         self._spec = spec
         self._folder = folder
         self._forks = forks
-        self._controller = EmbeddedController(folder, spec.properties)
+        broker_ids = _broker_ids(folder, spec.brokers or 1)
+        folder.profile = spec.profile or folder.profile
+        folder.properties |= spec.properties
+        self._properties = profile_properties(folder.profile, len(broker_ids)) | folder.properties
+        self._controller = EmbeddedController(folder, self._properties)
         self._controller_address: ControllerAddress | None = None
         self._unread_reports = b""
         self._nodes = {
             broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
-            for broker_id in _broker_ids(folder, spec.brokers)
+            for broker_id in broker_ids
         }
         self._token = secrets.token_hex(16)
         self._end = asyncio.Event()
@@ -108,6 +114,7 @@ class Supervisor:
             "pause": self._pause,
             "resume": self._resume,
             "restart": self._restart,
+            "remove": self._remove,
         }
 
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
@@ -136,7 +143,7 @@ class Supervisor:
         """Start all nodes and take commands, until cancelled."""
         self._controller_address = await self._controller.start()
         await asyncio.gather(*map(self._start, self._nodes))
-        self._save_ports()
+        self._save_folder()
         server = await asyncio.start_server(
             self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
         )
@@ -197,7 +204,7 @@ class Supervisor:
             host=node.host,
             port=node.port,
             controller=self._controller_address,
-            properties=self._spec.properties,
+            properties=self._properties,
         )
         self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"))
         try:
@@ -250,9 +257,28 @@ class Supervisor:
         node = self._nodes[broker_id] = NodeState(broker_id, self._spec.host)
         async with node.lock:
             await self._start(broker_id)
-        self._save_ports()
+        self._save_folder()
+        await membership.give_share(self._controller, broker_id)
 
-    def _save_ports(self) -> None:
+    async def _remove(self, broker_id: int) -> None:
+        """Let a broker go for good, with its folder, when others have its replicas."""
+        node = self._nodes[broker_id]
+        if len(self._nodes) == 1:
+            message = f"broker {broker_id} is the only one and cannot be removed"
+            raise UsageError(message, remedy="stop the cluster instead")
+        while True:
+            await membership.move_away(self._controller, broker_id)
+            await self._stop(broker_id)
+            if await membership.unregister(self._controller, broker_id):
+                break
+        if node.reservation is not None:
+            node.reservation.close()
+        del self._nodes[broker_id]
+        self._save_folder()
+        # Whoever gets this id next must not find what this broker left.
+        shutil.rmtree(self._folder.broker(broker_id), ignore_errors=True)
+
+    def _save_folder(self) -> None:
         self._folder.ports = {node.id: node.port for node in self._nodes.values()}
         self._folder.save()
 
@@ -364,7 +390,7 @@ class Supervisor:
         if command not in self._commands:
             partition = TopicPartition(str(request.get("topic")), int(request["partition"]))
             await self._change_partition(command, partition, node.id)
-        elif command in {"restart", "stop"}:
+        elif command in {"restart", "stop", "remove"}:
             async with node.lock:
                 await self._commands[command](node.id)
         else:

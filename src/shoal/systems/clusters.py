@@ -71,7 +71,7 @@ def no_report(_progress: Progress) -> None:
 def make_cluster(
     engine: str,
     *,
-    brokers: int = 1,
+    brokers: int | None = None,
     name: str | None = None,
     directory: Path | None = None,
     version: str | None = None,
@@ -79,8 +79,11 @@ def make_cluster(
     properties: Mapping[str, str] | None = None,
     report: Report = no_report,
 ) -> Cluster:
-    """A cluster that is not started yet; `report` hears of long steps of the start."""
-    if brokers < 1:
+    """A cluster that is not started yet; `report` hears of long steps of the start.
+
+    Without a number of brokers a Kafka Lite has as many as its folder has.
+    """
+    if brokers is not None and brokers < 1:
         raise UsageError(f"a cluster of {brokers} brokers cannot be", remedy="ask for 1 or more")
     chosen = dict(properties or {})
     if engine == "apache":
@@ -93,7 +96,7 @@ def make_cluster(
                 remedy="set default.replication.factor and min.insync.replicas",
             )
         return ApacheCluster(
-            brokers=brokers,
+            brokers=brokers or 1,
             name=name,
             directory=directory,
             version=version,

@@ -57,6 +57,7 @@ class Entry:
     owner: ProcessIdentity
     nodes: tuple[Node, ...]
     identities: dict[int, ProcessIdentity]  # of the nodes that ran
+    directory: str | None = None  # where Kafka Lite's supervisor can be found
 
     def node_state(self, node_id: int) -> NodeState:
         """What the node does now."""
@@ -70,6 +71,10 @@ class Entry:
 
     def kill(self, node_id: int) -> None:
         if not self._identity(node_id).send(signal.SIGKILL):
+            raise self._is_down(node_id)
+
+    def stop(self, node_id: int) -> None:
+        if not self._identity(node_id).send(signal.SIGTERM):
             raise self._is_down(node_id)
 
     def pause(self, node_id: int) -> None:
@@ -134,6 +139,7 @@ def publish(cluster: Publishable) -> None:
             remedy=f"choose another name, or end it: shoal cluster down {cluster.name}",
         )
     seen = {node.id: ProcessIdentity.of(node.pid) for node in cluster.nodes() if node.pid}
+    directory = getattr(cluster, "directory", None)
     content = {
         "format": FORMAT,
         "name": cluster.name,
@@ -142,6 +148,7 @@ def publish(cluster: Publishable) -> None:
         "started_us": earlier.started_us if earlier and earlier.owner == me else _now_us(),
         "owner": asdict(me),
         "nodes": [asdict(node) for node in cluster.nodes()],
+        "directory": str(directory) if directory else None,
         "identities": {str(n): asdict(identity) for n, identity in seen.items() if identity},
     }
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
@@ -199,6 +206,7 @@ def _read(file: Path) -> Entry | None:
             owner=ProcessIdentity(**content["owner"]),
             nodes=tuple(Node(**node) for node in content["nodes"]),
             identities={int(n): ProcessIdentity(**i) for n, i in content["identities"].items()},
+            directory=content.get("directory"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

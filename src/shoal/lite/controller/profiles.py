@@ -18,11 +18,20 @@ _REPLICATION_FACTOR = 3
 PROFILES = tuple(_MIN_INSYNC)
 
 
-def profile_properties(profile: str, brokers: int) -> dict[str, str]:
-    """The properties of brokers and controllers that make a profile."""
-    if profile not in _MIN_INSYNC:
+def check_profile(profile: str | None) -> None:
+    """`UsageError` if there is no such profile; None leaves the choice open."""
+    if profile is not None and profile not in _MIN_INSYNC:
         known = ", ".join(PROFILES)
         raise UsageError(f"there is no profile {profile!r}", remedy=f"there is {known}")
+
+
+def profile_properties(profile: str | None, brokers: int) -> dict[str, str]:
+    """The properties of brokers and controllers that make a profile; a lone broker needs none."""
+    if profile is None:
+        if brokers == 1:
+            return {}
+        profile = "default"
+    check_profile(profile)
     return {
         "default.replication.factor": str(min(_REPLICATION_FACTOR, brokers)),
         "min.insync.replicas": str(_MIN_INSYNC[profile]),
