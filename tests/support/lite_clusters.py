@@ -74,6 +74,7 @@ def read(cluster: LiteCluster, topic: str, partitions: int = 1) -> dict[int, lis
         "group.id": "nobody",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
         "log_level": 0,
     }
     values: dict[int, list[bytes]] = {index: [] for index in range(partitions)}

@@ -27,6 +27,7 @@ from shoal.lite.controller import requests
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.dial import Peer
+from shoal.lite.housekeeping import Housekeeper
 from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
 from shoal.lite.log.scan import DamagedLog
@@ -74,6 +75,7 @@ class Replicas:
         # Leaders that hung up a moment ago: most likely their process has ended.
         self.suspects: set[int] = set()
         self._on_followed: asyncio.Event = asyncio.Event()
+        self._housekeeper = Housekeeper(self.partitions, self.on_failed)
 
     # Following the metadata
 
@@ -90,6 +92,7 @@ class Replicas:
         self._ended = Ended.CLEANLY
         self._is_open = True
         self._write_marks_later()
+        self._housekeeper.start()
 
     def follow(
         self, state: ClusterState, layers: Layers, changed: Iterable[PartitionRecord]
@@ -106,6 +109,7 @@ class Replicas:
             else:
                 self._follow_partition(state, layers, key, record)
         self._steer_fetchers(state, layers)
+        self._housekeeper.configure(layers.integer("log.retention.check.interval.ms"))
         self._on_followed.set()
         self._on_followed.clear()
 
@@ -223,19 +227,26 @@ class Replicas:
     def _report_failure(self, key: tuple[UUID, int]) -> None:
         if key not in self._failed:
             self._failed.add(key)
-            request = requests.ReportFailures(self.broker_id, self.broker_epoch, [key])
-            self._spawn(self._tell(request))
+            self._spawn(self._tell_failure(key))
+
+    async def _tell_failure(self, key: tuple[UUID, int]) -> None:
+        request = requests.ReportFailures(self.broker_id, self.broker_epoch, [key])
+        if not await self._tell(request):
+            # Whoever sees the failure next, tells it again.
+            self._failed.discard(key)
 
     def _report_log_end(self, partition: Partition) -> None:
         record, log = partition.record, partition.log
         end = requests.LogEnd(*record.key, record.leader_epoch, log.epochs.latest, log.end_offset)
         self._spawn(self._tell(requests.ReportLogEnds(self.broker_id, self.broker_epoch, [end])))
 
-    async def _tell(self, request: requests.Request[None]) -> None:
+    async def _tell(self, request: requests.Request[None]) -> bool:
         try:
             await self._submit(request)
         except Refused as refused:
             _logger.warning("the controller was not told: %s", refused)
+            return False
+        return True
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -313,6 +324,7 @@ class Replicas:
 
     async def close(self) -> bool:
         """Bring everything to the disk and let go of it; says whether that worked."""
+        self._housekeeper.stop()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         for fetcher in self._fetchers.values():

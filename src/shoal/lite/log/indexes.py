@@ -175,6 +175,14 @@ class IndexBuilder:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
 
+    def is_full(self, most_bytes: int) -> bool:
+        """Whether a segment must end because its indexes may not grow; the time index needs a
+        last entry for when it is sealed."""
+        return (
+            len(self.offsets) >= most_bytes // OFFSET_ENTRY.size
+            or len(self.times) >= most_bytes // TIME_ENTRY.size - 1
+        )
+
     def seal(self) -> None:
         """The last entry of a time index is the largest timestamp of its segment."""
         if self.max_timestamp_ms >= 0:

@@ -16,7 +16,6 @@ Rules of this file:
 
 import logging
 import os
-import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
 from shoal.lite.log.producer_state import ProducerStates
-from shoal.lite.log.segment import LOG_SUFFIX, Segment
+from shoal.lite.log.retention import KeptSegment, expired_before
+from shoal.lite.log.segment import LOG_SUFFIX, Segment, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
@@ -100,7 +100,7 @@ class PartitionLog:
             self._start_over()
         if self.epochs.cut_end(self.end_offset):
             self._write_epochs()
-        self.expire_producers(_now_ms())
+        self.expire_producers(wall_ms())
 
     def _read_epochs(self, ended: Ended) -> None:
         if not (path := self.folder / EPOCH_CHECKPOINT).exists():
@@ -206,9 +206,12 @@ class PartitionLog:
     def _write(self, view: memoryview, header: BatchHeader, last_offset: int) -> None:
         try:
             segment = self._segments[-1]
-            if not segment.has_room(len(view), last_offset, self.settings.segment_bytes):
+            timestamp_ms = header.max_timestamp
+            if segment.must_end(
+                self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
+            ):
                 segment = self._roll()
-            segment.append(view, last_offset=last_offset, max_timestamp_ms=header.max_timestamp)
+            segment.append(view, last_offset=last_offset, max_timestamp_ms=timestamp_ms)
             self._flush_if_due(segment, header.record_count)
         except OSError as error:
             raise self._go_offline("written", error) from error
@@ -216,7 +219,7 @@ class PartitionLog:
 
     def _record_producer(self, header: BatchHeader, base_offset: int) -> None:
         self.producers.record(header, base_offset)
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         if now_ms - self._expiry_checked_ms > _EXPIRY_CHECK_MS:
             self.expire_producers(now_ms)
 
@@ -259,12 +262,27 @@ class PartitionLog:
         try:
             replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
             self.start_offset = offset
+            if offset == self.end_offset and self._segments[-1].size:
+                self._roll()
             while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
                 self._segments.pop(0).delete()
             if self.epochs.cut_start(offset):
                 self._write_epochs()
         except OSError as error:
             raise self._go_offline("shortened", error) from error
+
+    def delete_expired(self, now_ms: int, *, high_watermark: int) -> None:
+        """Delete what `retention.ms` and `retention.bytes` do not keep, in whole segments."""
+        self._require_online()
+        bounds = [*(segment.base_offset for segment in self._segments[1:]), self.end_offset]
+        kept = [
+            KeptSegment(bound, segment.size, segment.newest_ms)
+            for segment, bound in zip(self._segments, bounds, strict=True)
+        ]
+        offset = expired_before(kept, self.settings, committed=high_watermark, now_ms=now_ms)
+        if offset is not None and offset > self.start_offset:
+            _logger.info("%s: expired before %d", self.folder.name, offset)
+            self.delete_before(offset)
 
     # Cutting
 
@@ -303,7 +321,7 @@ class PartitionLog:
             for one in self._segments:
                 for _, header in one.batches():
                     self.producers.record(header, header.base_offset)
-            self.expire_producers(_now_ms())
+            self.expire_producers(wall_ms())
 
     def flush(self) -> None:
         """Force everything to the disk."""
@@ -412,7 +430,3 @@ class PartitionLog:
         """Which segment holds `offset`, as far as base offsets tell."""
         place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
         return max(place - 1, 0)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -12,6 +12,8 @@ Rules of this file:
 """
 
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from shoal.lite.log.indexes import (
     relative_offset_before_time,
 )
 from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET, Found, headers, valid_headers
+from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
 
 LOG_SUFFIX = ".log"
@@ -42,9 +45,12 @@ class Segment:
     __slots__ = (
         "_builder",
         "_file",
+        "_first_timestamp_ms",
         "_flushed_size",
         "_folder",
+        "_jitter",
         "_name_is_durable",
+        "_opened_ms",
         "_stem",
         "base_offset",
         "last_time",
@@ -61,6 +67,11 @@ class Segment:
         self._builder: IndexBuilder | None = None
         self._name_is_durable = False
         self._flushed_size = -1
+        # The largest timestamp of the first batch, if that is known.
+        self._first_timestamp_ms: int | None = None
+        self._opened_ms = wall_ms()
+        # Which part of `segment.jitter.ms` this segment ends earlier.
+        self._jitter = random.random()  # noqa: S311 - spreads work, keeps no secret
         # The largest timestamp of a sealed segment, and the last offset of the batch with it.
         self.last_time: tuple[int, int] = (-1, base_offset)
 
@@ -127,12 +138,31 @@ class Segment:
 
     # Writing
 
-    def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
-        """Whether one more batch may go in; an empty segment takes any."""
-        return self.size == 0 or (
-            self.size + size <= segment_bytes
-            and last_offset - self.base_offset <= LARGEST_RELATIVE_OFFSET
+    def must_end(
+        self, settings: LogSettings, size: int, *, last_offset: int, max_timestamp_ms: int
+    ) -> bool:
+        """Whether a batch belongs into the next segment; an empty segment takes any."""
+        if self.size == 0:
+            return False
+        longest_ms = settings.segment_ms
+        if settings.segment_jitter_ms:
+            longest_ms -= int(self._jitter * min(settings.segment_jitter_ms, longest_ms))
+        builder = self._builder
+        return (
+            self.size + size > settings.segment_bytes
+            or last_offset - self.base_offset > LARGEST_RELATIVE_OFFSET
+            or self._waited_ms(max_timestamp_ms) > longest_ms
+            or (builder is not None and builder.is_full(settings.segment_index_bytes))
         )
+
+    def _waited_ms(self, max_timestamp_ms: int) -> int:
+        """How long the segment is written to, by the timestamps of its records if it has any."""
+        if self._first_timestamp_ms is None:
+            _, header = next(self.batches())
+            self._first_timestamp_ms = header.max_timestamp
+        if self._first_timestamp_ms >= 0:
+            return max_timestamp_ms - self._first_timestamp_ms
+        return wall_ms() - self._opened_ms
 
     def append(self, view: memoryview, *, last_offset: int, max_timestamp_ms: int) -> None:
         """Write one batch behind the others; after an `OSError` the file is as it was."""
@@ -145,6 +175,8 @@ class Segment:
             os.ftruncate(self._file.descriptor, position)
             raise
         builder.add(position, len(view), last_offset=last_offset, max_timestamp_ms=max_timestamp_ms)
+        if position == 0:
+            self._first_timestamp_ms = max_timestamp_ms
         self.size = position + len(view)
 
     def cut(self, offset: int, interval_bytes: int) -> int:
@@ -214,6 +246,14 @@ class Segment:
         return builder.max_timestamp_ms, builder.max_timestamp_offset
 
     @property
+    def newest_ms(self) -> int:
+        """How old the segment is: by its records, or, if they have no time, by its file."""
+        timestamp_ms, _ = self.max_time
+        if timestamp_ms >= 0:
+            return timestamp_ms
+        return os.fstat(self._file.descriptor).st_mtime_ns // 1_000_000
+
+    @property
     def _offsets(self) -> Entries:
         if self._builder is not None:
             return self._builder.offsets
@@ -266,6 +306,11 @@ class Segment:
                 break
             boundary = position + found.size
         return boundary
+
+
+def wall_ms() -> int:
+    """The clock of record timestamps."""
+    return time.time_ns() // 1_000_000
 
 
 def _index(builder: IndexBuilder, position: int, header: BatchHeader) -> None:

@@ -2,12 +2,23 @@
 
 from dataclasses import dataclass
 
+_NEVER = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     """Settings of a log, by Apache Kafka's names, dots as underscores."""
 
     segment_bytes: int = 1024 * 1024 * 1024
+    # How far the timestamps of a segment may lie apart, less a random part of the jitter.
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4096
-    flush_messages: int = (1 << 63) - 1
+    # -1: without a limit. Both count only if `cleanup.policy` has delete.
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    deletes: bool = True
+    flush_messages: int = _NEVER
+    flush_ms: int = _NEVER
     producer_id_expiration_ms: int = 86_400_000
