@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -177,7 +178,9 @@ def test_a_named_folder_is_kept_after_a_clean_end_and_after_none(folder: Path) -
     assert cluster.bootstrap == before
     put(before, b"b")
     for process in family(cluster):
-        process.send_signal(signal.SIGKILL)
+        # Those that see their owner die may be quicker than we are.
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
     cluster.stop()
     with LiteCluster(directory=folder) as again:
         assert again.bootstrap == before
