@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,7 +31,9 @@ def kill_all_at_once(cluster: LiteCluster) -> None:
     supervisor = psutil.Process(pid)
     processes = [supervisor, *supervisor.children(recursive=True)]
     for process in processes:
-        process.send_signal(signal.SIGKILL)
+        # Those that see their owner die may be quicker than we are.
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
     cluster.stop()
     psutil.wait_procs(processes, timeout=5)
 
