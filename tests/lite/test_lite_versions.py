@@ -53,6 +53,7 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "validate_only": False,
     },
     ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": False},
+    ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "swept", "partition_indexes": [0]}]},
 }
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 

@@ -132,8 +132,9 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below it belongs to no open transaction."""
-        return self.high_watermark
+        """Everything below it is committed and belongs to no open transaction."""
+        log = self.log
+        return max(log.producers.first_unstable_offset(self.high_watermark), log.start_offset)
 
     # Metadata
 
@@ -280,6 +281,7 @@ class Partition:
         try:
             for action in follower.answered(now_ms, fetch, answer):
                 self._act(action, records)
+            self.log.producers.replicated(follower.high_watermark)
         except LogOffline:
             self._host.on_failed(self)
         except Refused as refused:

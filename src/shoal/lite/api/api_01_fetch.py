@@ -7,6 +7,7 @@ Behaviour
   Nothing polls: an append wakes those who wait for its partition. An error does not wait.
 - Leader epochs of clients are checked (KIP-320), and a client whose last record is of an epoch
   that the log does not have, or not so far, is told where they part (KIP-595).
+- read_committed: up to the last stable offset, and the aborted transactions of that stretch.
 - Followers fetch too, up to the end of the log: see `replica_fetch`.
 
 Versions
@@ -18,7 +19,6 @@ Versions
 
 Gaps
 - No sessions, no reads from followers (KIP-392), no tiered storage (17).
-- There are no transactions yet: read_committed and read_uncommitted read the same.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
+    READ_COMMITTED,
     EpochEnd,
     FetchPartition,
     FetchRequest,
@@ -64,6 +65,7 @@ class _Read:
     def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest) -> None:
         self._core = core
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        self._is_committed = fetch.isolation == READ_COMMITTED
         self._left_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
         self._has_data = False
         self.size_bytes = 0
@@ -82,7 +84,13 @@ class _Read:
             leader = partition.leader
             leader.check_epoch(item.leader_epoch)
             diverging = leader.divergence(item.offset, item.last_fetched_epoch)
-            records = NOTHING if diverging is not None else self._records(partition, item)
+            last_stable_offset = partition.last_stable_offset
+            upper_offset = last_stable_offset if self._is_committed else partition.high_watermark
+            records, aborted = NOTHING, []
+            if diverging is None:
+                records = self._records(partition, item, upper_offset)
+                if self._is_committed:
+                    aborted = partition.log.aborted_in(item.offset, records, upper_offset)
         except Refused as refused:
             self.has_error = True
             return failed(item, refused.code)
@@ -93,20 +101,21 @@ class _Read:
             item.topic_id,
             item.partition,
             high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
+            last_stable_offset=last_stable_offset,
             log_start_offset=partition.log.start_offset,
+            aborted=aborted,
             diverging_epoch=None if diverging is None else EpochEnd(*diverging),
             records=as_records(records),
         )
 
-    def _records(self, partition: Partition, item: FetchPartition) -> LogSlice:
+    def _records(self, partition: Partition, item: FetchPartition, upper_offset: int) -> LogSlice:
         max_bytes = min(item.max_bytes, self._left_bytes)
         if max_bytes <= 0 and self._has_data:
             return NOTHING
         records = partition.log.read(
             item.offset,
             max_bytes,
-            upper_offset=partition.high_watermark,
+            upper_offset=upper_offset,
             at_least_one=not self._has_data,
         )
         self._has_data = self._has_data or len(records) > 0
@@ -147,11 +156,20 @@ class _Wait:
         if self._missing_bytes > 0:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
-                self._loop.call_soon(self._finish)
+                self._loop.call_soon(self._finish_if_enough)
 
     def on_gone(self) -> None:
         self._missing_bytes = 0
         self._loop.call_soon(self._finish)
+
+    def _finish_if_enough(self) -> None:
+        """What is new may belong to an open transaction; then its end is waited for."""
+        if self._fetch.isolation == READ_COMMITTED and not self._future.done():
+            read = _Read(self._core, self._request, self._fetch)
+            if not read.has_enough:
+                self._missing_bytes = 1
+                return
+        self._finish()
 
     def _finish(self) -> None:
         if not self._future.done():

@@ -1,11 +1,11 @@
 """ListOffsets (2), versions 1 to 7.
 
 Behaviour
-- Timestamp -1: the high watermark; OFFSET_NOT_AVAILABLE while a new leader does not know it.
-  -2: the first offset. -3 (version 7, KIP-734): the newest record. Any other: the first record
-  that is at least as new; offset -1 if there is none.
+- Timestamp -1: the high watermark, or the last stable offset; OFFSET_NOT_AVAILABLE while a new
+  leader does not know it. -2: the first offset. -3 (version 7, KIP-734): the newest record. Any
+  other: the first record that is at least as new; offset -1 if there is none.
 - A lookup by time decodes one batch, to name the record.
-- What is not below the high watermark is not found.
+- What is not below that offset is not found.
 - Leader epochs of clients are checked (KIP-320), and the epoch of the found record is told.
 
 Versions
@@ -13,7 +13,6 @@ Versions
 
 Gaps
 - 8 and above: tiered storage.
-- There are no transactions yet: read_committed and read_uncommitted end at the same offset.
 """
 
 from typing import Any, NamedTuple
@@ -25,12 +24,18 @@ from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.errors import WireError
+from shoal.wire.fetch import READ_COMMITTED
 from shoal.wire.records import Record, decode_records
 
 _LATEST = -1
 _EARLIEST = -2
 _MAX_TIMESTAMP = -3
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+
+class _Ask(NamedTuple):
+    version: int
+    is_committed: bool
 
 
 class _Listed(NamedTuple):
@@ -41,48 +46,51 @@ class _Listed(NamedTuple):
 
 def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
+    ask = _Ask(request.version, getattr(body, "isolation_level", 0) == READ_COMMITTED)
     return request.answer(
         topics=[
             {
                 "name": topic.name,
-                "partitions": [
-                    _listed(core, request.version, topic.name, item) for item in topic.partitions
-                ],
+                "partitions": [_listed(core, ask, topic.name, item) for item in topic.partitions],
             }
             for topic in body.topics
         ]
     )
 
 
-def _listed(core: BrokerCore, version: int, topic: str, item: Any) -> dict[str, Any]:
+def _listed(core: BrokerCore, ask: _Ask, topic: str, item: Any) -> dict[str, Any]:
     try:
         partition = core.partition(topic, item.partition_index)
         partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
-        listed = _lookup(partition, item.timestamp, version)
+        listed = _lookup(partition, item.timestamp, ask)
         return {"partition_index": item.partition_index, "error_code": 0, **listed._asdict()}
     except Refused as refused:
         return {"partition_index": item.partition_index, "error_code": refused.code}
 
 
-def _lookup(partition: Partition, timestamp_ms: int, version: int) -> _Listed:
+def _latest(partition: Partition, ask: _Ask) -> int:
+    latest_offset = partition.leader.latest_offset()
+    return partition.last_stable_offset if ask.is_committed else latest_offset
+
+
+def _lookup(partition: Partition, timestamp_ms: int, ask: _Ask) -> _Listed:
     log = partition.log
     if timestamp_ms == _LATEST:
-        leader = partition.leader
-        return _Listed(leader.latest_offset(), leader_epoch=leader.leader_epoch)
+        return _Listed(_latest(partition, ask), leader_epoch=partition.leader.leader_epoch)
     if timestamp_ms == _EARLIEST:
         return _Listed(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
-    if timestamp_ms == _MAX_TIMESTAMP and version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP:
+    if timestamp_ms == _MAX_TIMESTAMP and ask.version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP:
         data = log.batch_of_max_time()
         records = _records_of(data, log.start_offset)
         found = max(records, key=lambda record: record.timestamp, default=None)
     elif timestamp_ms < 0:
-        message = f"timestamp {timestamp_ms} is not known to version {version}"
+        message = f"timestamp {timestamp_ms} is not known to version {ask.version}"
         raise Refused(Code.UNSUPPORTED_VERSION, message)
     else:
         data = log.batch_of_time(timestamp_ms)
         records = _records_of(data, log.start_offset)
         found = next((record for record in records if record.timestamp >= timestamp_ms), None)
-    if found is None or found.offset >= partition.leader.latest_offset():
+    if found is None or found.offset >= _latest(partition, ask):
         return _Listed()
     return _Listed(found.offset, found.timestamp, log.epochs.epoch_of(found.offset))
 

@@ -15,6 +15,7 @@ from shoal.lite.api import (
     api_37_create_partitions,
     api_44_incremental_alter_configs,
     api_60_describe_cluster,
+    api_61_describe_producers,
 )
 from shoal.lite.api.registry import APIS
 
@@ -34,4 +35,5 @@ __all__ = [
     "api_37_create_partitions",
     "api_44_incremental_alter_configs",
     "api_60_describe_cluster",
+    "api_61_describe_producers",
 ]

@@ -5,7 +5,8 @@
     slices          bytes that are still in the file
     scan            from bytes to batch headers; where the valid part of a file ends
     indexes         entries of the offset index and of the time index, and how to search them
-    producer_state  what idempotent producers have written, and which sequence comes next
+    producer_state  what producers have written, which sequence comes next, what is undecided
+    transaction_index   which transactions were aborted
     epochs          which leader wrote from which offset on
     header          the 61 bytes in front of every batch
     settings        what can be set about a log

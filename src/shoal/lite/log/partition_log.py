@@ -1,7 +1,7 @@
 """The log of one partition: a folder of segments, and what is known about their batches.
 
     <topic>-<partition>/
-        00000000000000000000.log .index .timeindex    see `segment`
+        00000000000000000000.log .index .timeindex .txnindex    see `segment`
         leader-epoch-checkpoint                       see `epochs`
         log-start-offset-checkpoint                   only after records were deleted
 
@@ -26,13 +26,15 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
-from shoal.lite.log.producer_state import ProducerStates
+from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.retention import KeptSegment, expired_before
 from shoal.lite.log.segment import LOG_SUFFIX, Segment, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
+from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC, Batch
 from shoal.wire.crc import crc32c
+from shoal.wire.fetch import AbortedTransaction
+from shoal.wire.records import ControlMarker, decode_control, decode_records
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -122,24 +124,41 @@ class PartitionLog:
             return True
         trusted = ended is Ended.CLEANLY or (ended is Ended.KILLED and not is_last)
         if trusted and segment.has_indexes():
-            for _, header in segment.batches():
-                self._replay(header)
+            for position, header in segment.batches():
+                self._replay(segment, position, header)
                 self.end_offset = header.last_offset + 1
             if is_last:
                 self.end_offset = segment.resume(interval_bytes)
             else:
                 segment.open_sealed()
             return True
-        self.end_offset, cut_bytes = segment.rebuild(interval_bytes, self._replay)
+
+        def visit(position: int, header: BatchHeader) -> None:
+            ended = self._replay(segment, position, header)
+            if ended is not None and ended.is_aborted:
+                segment.transactions.add(ended)
+
+        self.end_offset, cut_bytes = segment.rebuild(interval_bytes, visit)
         if cut_bytes:
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
         if not is_last and not cut_bytes:
             segment.seal()
         return not cut_bytes
 
-    def _replay(self, header: BatchHeader) -> None:
-        self.producers.record(header, header.base_offset)
+    def _replay(
+        self, segment: Segment, position: int, header: BatchHeader
+    ) -> EndedTransaction | None:
         self.epochs.assign(header.leader_epoch, header.base_offset)
+        return self._replay_producer(segment, position, header)
+
+    def _replay_producer(
+        self, segment: Segment, position: int, header: BatchHeader
+    ) -> EndedTransaction | None:
+        if not header.is_control:
+            self.producers.record(header, header.base_offset)
+            return None
+        batch = memoryview(segment.read_at(position, header.size))
+        return self._record_marker(batch, header, header.base_offset)
 
     def _drop_segments_after(self, base_offset: int, bases: list[int]) -> None:
         for later in bases:
@@ -161,17 +180,40 @@ class PartitionLog:
     def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> Appended:
         """Give a checked batch the next offsets and write it. `view` is stamped in place."""
         self._require_online()
-        has_producer = header.producer_id >= 0
-        if has_producer and (duplicate := self.producers.check(header)) is not None:
+        if header.producer_id >= 0 and (duplicate := self.producers.check(header)) is not None:
             return Appended(duplicate.base_offset, is_duplicate=True)
+        return self._append(view, header, leader_epoch)
+
+    def append_as_coordinator(
+        self, view: memoryview, header: BatchHeader, *, leader_epoch: int
+    ) -> Appended:
+        """Write what a coordinator wrote, in the name of a producer or in its own."""
+        self._require_online()
+        if header.producer_id >= 0:
+            self.producers.check_coordinators_batch(header)
+        return self._append(view, header, leader_epoch)
+
+    def append_marker(
+        self, view: memoryview, header: BatchHeader, *, leader_epoch: int, is_bumped: bool
+    ) -> Appended:
+        """Write the marker that ends a transaction; `Refused` if it may not end it."""
+        self._require_online()
+        self.producers.check_marker(
+            header.producer_id,
+            header.producer_epoch,
+            _marker_in(view).coordinator_epoch or 0,
+            is_bumped=is_bumped,
+        )
+        return self._append(view, header, leader_epoch)
+
+    def _append(self, view: memoryview, header: BatchHeader, leader_epoch: int) -> Appended:
         base_offset = self.end_offset
-        last_offset = base_offset + header.last_offset_delta
         stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
         if leader_epoch > self.epochs.latest:
             self.begin_epoch(leader_epoch)
-        self._write(view, header, last_offset)
-        if has_producer:
-            self._record_producer(header, base_offset)
+        self._write(view, header, base_offset + header.last_offset_delta)
+        if header.producer_id >= 0:
+            self._record_producer(view, header, base_offset)
         return Appended(base_offset, is_duplicate=False)
 
     def append_fetched(self, record_set: memoryview) -> None:
@@ -191,7 +233,7 @@ class PartitionLog:
                 self.begin_epoch(header.leader_epoch)
             self._write(batch, header, header.last_offset)
             if header.producer_id >= 0:
-                self._record_producer(header, header.base_offset)
+                self._record_producer(batch, header, header.base_offset)
             record_set = record_set[header.size :]
 
     def _check_fetched(self, batch: memoryview, header: BatchHeader) -> None:
@@ -217,11 +259,27 @@ class PartitionLog:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
 
-    def _record_producer(self, header: BatchHeader, base_offset: int) -> None:
-        self.producers.record(header, base_offset)
+    def _record_producer(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
+        if header.is_control:
+            ended = self._record_marker(view, header, base_offset)
+            if ended is not None and ended.is_aborted:
+                try:
+                    self._segments[-1].transactions.add(ended)
+                except OSError as error:
+                    raise self._go_offline("written", error) from error
+        else:
+            self.producers.record(header, base_offset)
         now_ms = wall_ms()
         if now_ms - self._expiry_checked_ms > _EXPIRY_CHECK_MS:
             self.expire_producers(now_ms)
+
+    def _record_marker(
+        self, view: memoryview, header: BatchHeader, offset: int
+    ) -> EndedTransaction | None:
+        # Of a control batch that compaction has emptied there is nothing left to end.
+        if header.record_count == 0:
+            return None
+        return self.producers.record_marker(header, offset, _marker_in(view))
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers whose last batch is older than `producer.id.expiration.ms`."""
@@ -319,8 +377,8 @@ class PartitionLog:
         if not self.producers.cut_end(self.end_offset):
             self.producers = ProducerStates()
             for one in self._segments:
-                for _, header in one.batches():
-                    self.producers.record(header, header.base_offset)
+                for position, header in one.batches():
+                    self._replay_producer(one, position, header)
             self.expire_producers(wall_ms())
 
     def flush(self) -> None:
@@ -389,6 +447,40 @@ class PartitionLog:
             return bound[0]
         return segment.size
 
+    def aborted_in(
+        self, offset: int, records: LogSlice, upper_offset: int
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that touch what was read from `offset` on."""
+        segments = self._segments[self._place_of(offset) :]
+        if not any(segment.transactions for segment in segments):
+            return []
+        try:
+            bound = self._offset_behind(offset, records, upper_offset)
+            aborted = []
+            for segment in segments:
+                for entry in segment.transactions:
+                    if entry.last_offset >= offset and entry.first_offset < bound:
+                        aborted.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+                    if entry.last_stable_offset >= bound:
+                        return aborted
+        except OSError as error:
+            raise self._go_offline("read", error) from error
+        return aborted
+
+    def _offset_behind(self, offset: int, records: LogSlice, upper_offset: int) -> int:
+        """An offset behind what was read from `offset` on, not above `upper_offset`."""
+        place = self._place_of(offset)
+        while place < len(self._segments) and self._segments[place].locate(offset) is None:
+            place += 1
+        if place == len(self._segments):
+            return upper_offset
+        end = records.position + len(records)
+        next_header = self._segments[place].read_at(end, HEADER_SIZE)
+        if len(next_header) == HEADER_SIZE:
+            return min(upper_offset, unpack_header(next_header).base_offset)
+        behind = self._segments[place + 1 :]
+        return min(upper_offset, behind[0].base_offset) if behind else upper_offset
+
     def batch_at(self, offset: int) -> bytes | None:
         """The whole batch that holds `offset`, or the next one; None behind the last."""
         return bytes(self.read(offset, 0, upper_offset=self.end_offset)) or None
@@ -430,3 +522,7 @@ class PartitionLog:
         """Which segment holds `offset`, as far as base offsets tell."""
         place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
         return max(place - 1, 0)
+
+
+def _marker_in(view: memoryview) -> ControlMarker:
+    return decode_control(decode_records(Batch(view))[0])

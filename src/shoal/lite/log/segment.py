@@ -1,8 +1,9 @@
-"""One file of record batches and its two indexes.
+"""One file of record batches and its indexes.
 
     00000000000000000042.log         batches, one after the other; the first has offset ≥ 42
     00000000000000000042.index       entries of the offset index
     00000000000000000042.timeindex   entries of the time index
+    00000000000000000042.txnindex    aborted transactions, if it has any: see `transaction_index`
 
 Rules of this file:
 - Only the last segment of a log is written to; its indexes live in memory. `seal` writes them
@@ -33,6 +34,7 @@ from shoal.lite.log.indexes import (
 from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET, Found, headers, valid_headers
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
+from shoal.lite.log.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -55,6 +57,7 @@ class Segment:
         "base_offset",
         "last_time",
         "size",
+        "transactions",
     )
 
     def __init__(self, folder: Path, base_offset: int) -> None:
@@ -67,6 +70,7 @@ class Segment:
         self._builder: IndexBuilder | None = None
         self._name_is_durable = False
         self._flushed_size = -1
+        self.transactions = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX))
         # The largest timestamp of the first batch, if that is known.
         self._first_timestamp_ms: int | None = None
         self._opened_ms = wall_ms()
@@ -89,17 +93,21 @@ class Segment:
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             write_file(self._path(suffix), b"")
 
-    def rebuild(self, interval_bytes: int, visit: Callable[[BatchHeader], None]) -> tuple[int, int]:
+    def rebuild(
+        self, interval_bytes: int, visit: Callable[[int, BatchHeader], None]
+    ) -> tuple[int, int]:
         """Check every batch, cut the file behind the last valid one, make the indexes anew.
 
+        `visit` is told of each batch and its position, and notes aborted transactions anew.
         Returns the offset after the last valid batch and how many bytes were cut off.
         """
         builder = IndexBuilder(self.base_offset, interval_bytes)
+        self.transactions.delete()
         next_offset = self.base_offset
         end = 0
         for position, header in valid_headers(self.read_at, self.size, self.base_offset):
             _index(builder, position, header)
-            visit(header)
+            visit(position, header)
             next_offset = header.last_offset + 1
             end = position + header.size
         cut_bytes = self.size - end
@@ -192,6 +200,7 @@ class Segment:
             _index(builder, position, header)
             next_offset = header.last_offset + 1
         os.ftruncate(self._file.descriptor, end)
+        self.transactions.cut(next_offset)
         self.size = end
         self._flushed_size = -1
         self._builder = builder
@@ -234,6 +243,7 @@ class Segment:
         self.abandon()
         for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._path(suffix).unlink(missing_ok=True)
+        self.transactions.delete()
 
     # Reading
 
