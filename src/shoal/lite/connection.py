@@ -3,7 +3,8 @@
 Rules of this file:
 - One request at a time: the next is taken up when the answer to the last is on its way, as
   Apache Kafka does. So answers cannot overtake each other, and a request sees the effects of
-  those before it.
+  those before it. The one exception: a Produce request is taken up behind others that are
+  written and wait for followers. All are written in their order, and followers get many at once.
 - What a client may cost is limited: frames by their size, requests that wait by their bytes,
   answers by not taking up the next request while the client does not read the last.
 - Whatever a client does wrong ends its connection and nothing else.
@@ -19,8 +20,9 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from shoal.lite.api.registry import Answer, HangUp
+from shoal.lite.api.registry import Answer, HangUp, Written
 from shoal.lite.log.slices import LogSlice
+from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import WireError
 from shoal.wire.framing import FrameDecoder, Part, frame
 
@@ -32,6 +34,8 @@ _UNSENT_LIMIT_BYTES = 1024 * 1024
 _READS_AT_ONCE = 8
 # Parts of one sendmsg; the kernel takes 1024 at most.
 _PARTS_AT_ONCE = 256
+# How a Produce request begins.
+_PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(2, "big")
 # Linux: more follows at once, do not send a packet for this alone.
 _MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -59,7 +63,10 @@ class Connection:
         self._decoder = FrameDecoder(host.frame_limit_bytes)
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
-        self._current: asyncio.Future[Answer] | None = None
+        # Requests that were taken up and not answered, in their order; their frames are kept.
+        self._underway: deque[tuple[asyncio.Future[Answer], int]] = deque()
+        # Whether a Produce request may be taken up while they wait.
+        self._all_written = False
         self._unsent: deque[Part | LogSlice] = deque()
         self._unsent_bytes = 0
         self._is_reading = True
@@ -127,34 +134,55 @@ class Connection:
 
     def _take_up(self) -> None:
         """Answer what waits, until one answer takes time or the client does not read."""
-        waiting = self._waiting
-        while waiting and self._current is None and self._unsent_bytes < _UNSENT_LIMIT_BYTES:
-            request = waiting.popleft()
-            self._waiting_bytes -= len(request)
-            try:
-                answer = self._host.answer(request)
-            except Exception as error:  # noqa: BLE001 - a bug must not cost the broker
-                self._hang_up(error)
-                return
-            if isinstance(answer, list):
-                self._send(answer)
-            elif answer is not None:
-                self._current = asyncio.ensure_future(answer)
-                self._current.add_done_callback(self._on_answer)
+        waiting, underway = self._waiting, self._underway
+        while waiting and self._unsent_bytes < _UNSENT_LIMIT_BYTES:
+            request = waiting[0]
+            if underway and not (self._all_written and request[:2] == _PRODUCE_KEY):
+                break
+            waiting.popleft()
+            answer = self._answer(request)
+            if not underway and (answer is None or isinstance(answer, list)):
+                self._waiting_bytes -= len(request)
+                if answer is not None:
+                    self._send(answer)
+            else:
+                # Its bytes count until it is answered: something holds its frame.
+                future = self._as_future(answer)
+                self._all_written = isinstance(future, Written)
+                underway.append((future, len(request)))
+                future.add_done_callback(self._on_answer)
         self._control_reading()
 
-    def _on_answer(self, future: "asyncio.Future[Answer]") -> None:
-        self._current = None
-        if self._is_closed or future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            self._hang_up(error)
-            return
-        answer = future.result()
-        if answer is not None:
-            self._send(answer)
-        self._take_up()
+    def _answer(self, request: memoryview) -> Answer | Awaitable[Answer]:
+        try:
+            return self._host.answer(request)
+        except Exception as error:  # noqa: BLE001 - a bug must not cost the broker
+            # Those before it are answered yet; nothing behind it is taken up.
+            failed: asyncio.Future[Answer] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
+    def _as_future(self, answer: Answer | Awaitable[Answer]) -> "asyncio.Future[Answer]":
+        if answer is None or isinstance(answer, list):
+            future = Written(loop=self._loop)
+            future.set_result(answer)
+            return future
+        return asyncio.ensure_future(answer)
+
+    def _on_answer(self, _: "asyncio.Future[Answer]") -> None:
+        underway = self._underway
+        while underway and underway[0][0].done() and not self._is_closed:
+            future, size_bytes = underway.popleft()
+            self._waiting_bytes -= size_bytes
+            error = None if future.cancelled() else future.exception()
+            if error is not None or future.cancelled():
+                self._hang_up(error or HangUp("an answer was given up"))
+                return
+            answer = future.result()
+            if answer is not None:
+                self._send(answer)
+        if not self._is_closed:
+            self._take_up()
 
     def _hang_up(self, error: BaseException) -> None:
         if isinstance(error, HangUp | WireError):
@@ -233,6 +261,7 @@ class Connection:
         self._waiting.clear()
         self._unsent.clear()
         self._socket.close()
-        if self._current is not None:
-            self._current.cancel()
+        for future, _ in self._underway:
+            future.cancel()
+        self._underway.clear()
         self._host.goodbye(self)

@@ -23,7 +23,7 @@ import asyncio
 import time
 from functools import partial
 
-from shoal.lite.api.registry import Answer, HangUp, Request, register
+from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.header import HEADER_SIZE, unpack_header
@@ -41,7 +41,7 @@ _NO_ACKS = 0
 _ALL_ACKS = -1
 
 
-def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
+def handle(core: BrokerCore, request: Request) -> Answer | Written:
     produce = decode_produce_request(request.version, request.frame, request.header.body_position)
     refusal = _refusal_of_all(produce)
     call = _Call(request, produce)
@@ -69,10 +69,10 @@ class _Call:
         # Partitions, by their place in the request, that in-sync replicas have not got yet.
         self.waits_for: set[int] = set()
         self._failed: dict[int, Code] = {}
-        self._future: asyncio.Future[Answer] | None = None
+        self._future: Written | None = None
 
-    def wait(self) -> "asyncio.Future[Answer]":
-        self._future = asyncio.get_running_loop().create_future()
+    def wait(self) -> Written:
+        self._future = Written(loop=asyncio.get_running_loop())
         return self._future
 
     def on_acked(self, place: int, code: Code) -> None:

@@ -5,6 +5,7 @@ expects none, or something to await for either. Errors that concern a part of a 
 into the answer; `HangUp`, or a wire error, costs the client its connection.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,10 @@ class HangUp(ShoalError):
     """The only answer is to close the connection."""
 
     blame: Blame = "remote"
+
+
+class Written(asyncio.Future[Answer]):
+    """The answer to a request that has been written and only waits for other brokers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 Rules of this file:
 - The leader hears of each fetch once, when it arrives; what it says about it (`FetchVerdict`)
   stands for as long as the fetch is held.
-- A fetch is held until there are records, or news of the high watermark, for any of its
-  partitions; what goes wrong with one is answered at once.
+- A fetch is held until there are records for any of its partitions; what goes wrong with one is
+  answered at once.
+- News of the high watermark alone are held for a moment: where records flow, they bring it
+  along, and an answer for every commit would double the requests.
 - If the leadership has changed while a fetch was held, nothing is given.
 """
 
@@ -22,6 +24,7 @@ from shoal.lite.replication.messages import ReplicaFetch
 from shoal.wire.fetch import EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+_NEWS_PATIENCE_S = 0.005
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ def answer_replica(
     core: BrokerCore, request: Request, fetch: FetchRequest, wait_ms: int
 ) -> "Answer | asyncio.Future[Answer]":
     held = _HeldFetch(request, fetch, [_judged(core, request, fetch, p) for p in fetch.partitions])
-    if wait_ms <= 0 or held.has_something():
+    if wait_ms <= 0 or held.has_records():
         return held.answer()
     return held.wait(wait_ms)
 
@@ -89,22 +92,29 @@ class _HeldFetch:
         self._is_finishing = False
         self._left_bytes = fetch.max_bytes
 
-    def has_something(self) -> bool:
-        return any(self._has_news(item) for item in self._items)
+    def has_records(self) -> bool:
+        """Or anything else that does not wait."""
+        for item in self._items:
+            if item.answer is not None or item.partition is None:
+                return True
+            if item.asked.offset < item.partition.log.end_offset:
+                return True
+        return False
 
-    def _has_news(self, item: _Item) -> bool:
-        if item.answer is not None or item.partition is None or item.leader is None:
-            return True
-        has_records = item.asked.offset < item.partition.log.end_offset
-        return has_records or item.leader.has_news_for(self._fetch.replica_id)
+    def _has_news(self) -> bool:
+        follower = self._fetch.replica_id
+        return any(item.leader and item.leader.has_news_for(follower) for item in self._items)
 
     def wait(self, wait_ms: int) -> "asyncio.Future[Answer]":
         future = self._future = self._loop.create_future()
-        timer = self._loop.call_later(wait_ms / 1000, self._finish)
+        wait_s = wait_ms / 1000
+        if self._has_news():
+            wait_s = min(wait_s, _NEWS_PATIENCE_S)
+        self._timer = self._loop.call_later(wait_s, self._finish)
         partitions = [item.partition for item in self._items if item.partition is not None]
 
         def leave(_: object) -> None:
-            timer.cancel()
+            self._timer.cancel()
             for partition in partitions:
                 partition.followers.discard(self)
 
@@ -115,8 +125,13 @@ class _HeldFetch:
         return future
 
     def on_more(self, size_bytes: int) -> None:
-        if not self._is_finishing and (size_bytes or self.has_something()):
+        if size_bytes:
             self.on_gone()
+        elif not self._is_finishing and self._has_news():
+            soon_s = self._loop.time() + _NEWS_PATIENCE_S
+            if self._timer.when() > soon_s:
+                self._timer.cancel()
+                self._timer = self._loop.call_at(soon_s, self._finish)
 
     def on_gone(self) -> None:
         if not self._is_finishing:

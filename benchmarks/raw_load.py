@@ -1,0 +1,215 @@
+"""A load generator that costs next to nothing: batches made once, written and read as they are.
+
+Rules of this file:
+- It speaks versions that every Kafka since 2.8 has, to whichever cluster: Produce 9, Fetch 12.
+- A client has one connection to each broker that leads, and keeps so many requests in flight.
+- Every answer is looked at: an error ends the run.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient
+
+from shoal.client.connection import Connection, connect
+from shoal.wire.batch import iter_batches
+from shoal.wire.fetch import (
+    READ_UNCOMMITTED,
+    FetchPartition,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from shoal.wire.produce import ProducePartition, decode_produce_response, encode_produce_request
+from shoal.wire.records import Record, encode_batch
+
+_PRODUCE_VERSION = 9
+_FETCH_VERSION = 12
+_ALL_ACKS = -1
+_TIMEOUT_S = 60.0
+_FRAME_LIMIT_BYTES = 256 * 1024 * 1024
+_PARTITION_MAX_BYTES = 1024 * 1024
+_FETCH_MAX_BYTES = 50 * 1024 * 1024
+_FETCH_WAIT_MS = 500
+
+
+class Leader(NamedTuple):
+    """A broker, and the partitions of a topic that it leads."""
+
+    host: str
+    port: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RawProduce:
+    """How to produce. With `partitions_per_request` 0 a request has all that the broker leads."""
+
+    batch: bytearray
+    record_bytes: int
+    clients: int = 1
+    in_flight: int = 5
+    partitions_per_request: int = 0
+
+
+def batch_of(record_count: int, value_bytes: int) -> bytearray:
+    """A batch of equal records without keys."""
+    value = bytes(range(256)) * (value_bytes // 256 + 1)
+    return encode_batch(
+        [
+            Record(offset=number, timestamp=1_750_000_000_000, key=None, value=value[:value_bytes])
+            for number in range(record_count)
+        ]
+    )
+
+
+def leaders(bootstrap: str, topic: str) -> list[Leader]:
+    """Who leads what."""
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30)
+    led = defaultdict(list)
+    for number, partition in metadata.topics[topic].partitions.items():
+        led[partition.leader].append(number)
+    return [
+        Leader(str(metadata.brokers[broker].host), metadata.brokers[broker].port, tuple(numbers))
+        for broker, numbers in sorted(led.items())
+    ]
+
+
+def produce(bootstrap: str, topic: str, load: RawProduce, total_bytes: int) -> int:
+    """Write at least `total_bytes` of values with acks=all; returns how many it were."""
+    return asyncio.run(_produce(leaders(bootstrap, topic), topic, load, total_bytes))
+
+
+def consume(bootstrap: str, topic: str, total_bytes: int, *, clients: int = 1) -> int:
+    """Read at least `total_bytes` of batches from the start; partitions are split over clients."""
+    return asyncio.run(_consume(leaders(bootstrap, topic), topic, total_bytes, clients))
+
+
+# Producing
+
+
+async def _produce(led: list[Leader], topic: str, load: RawProduce, total_bytes: int) -> int:
+    requests = iter(range(-(-total_bytes // load.record_bytes)))
+    async with _connections(led, load.clients, load.in_flight) as connections:
+        lanes = [
+            _produce_lane(connection, topic, load, (groups, requests))
+            for connection, partitions in connections
+            for groups in [_groups(partitions, load.partitions_per_request)]
+            for _ in range(load.in_flight)
+        ]
+        return sum(await asyncio.gather(*lanes))
+
+
+def _groups(partitions: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    """Which partitions each request is for, shared by the lanes of a connection."""
+    size = size or len(partitions)
+    return cycle([partitions[at : at + size] for at in range(0, len(partitions), size)])
+
+
+async def _produce_lane(
+    connection: Connection,
+    topic: str,
+    load: RawProduce,
+    plan: tuple[Iterator[tuple[int, ...]], Iterator[int]],
+) -> int:
+    """One request after the other until as many batches are written as there should be."""
+    groups, wanted = plan
+    written_bytes = 0
+    while True:
+        chosen = [number for number in next(groups) if next(wanted, None) is not None]
+        if not chosen:
+            return written_bytes
+        items = [ProducePartition(topic, number, load.batch) for number in chosen]
+
+        def encode(correlation_id: int, items: Sequence[ProducePartition] = items) -> list[bytes]:
+            return encode_produce_request(  # type: ignore[return-value]
+                _PRODUCE_VERSION,
+                correlation_id=correlation_id,
+                client_id="benchmark",
+                transactional_id=None,
+                acks=_ALL_ACKS,
+                timeout_ms=30_000,
+                partitions=items,
+            )
+
+        answer = await connection.request(encode, name="Produce", timeout_s=_TIMEOUT_S)
+        for partition in decode_produce_response(_PRODUCE_VERSION, answer):
+            assert partition.error_code == 0, partition
+        written_bytes += len(items) * load.record_bytes
+
+
+# Consuming
+
+
+async def _consume(led: list[Leader], topic: str, total_bytes: int, clients: int) -> int:
+    left = _Left(total_bytes)
+    async with _connections(led, clients, in_flight=1) as connections:
+        lanes = []
+        for place, (connection, partitions) in enumerate(connections):
+            own = partitions[place % clients :: clients]
+            if own:
+                lanes.append(_consume_lane(connection, topic, dict.fromkeys(own, 0), left))
+        await asyncio.gather(*lanes)
+    return total_bytes - left.count_bytes
+
+
+@dataclass
+class _Left:
+    count_bytes: int
+
+
+async def _consume_lane(
+    connection: Connection, topic: str, offsets: dict[int, int], left: _Left
+) -> None:
+    while left.count_bytes > 0:
+        wanted = [
+            FetchPartition(topic, None, number, offset, _PARTITION_MAX_BYTES)
+            for number, offset in offsets.items()
+        ]
+
+        def encode(correlation_id: int, wanted: list[FetchPartition] = wanted) -> list[bytes]:
+            return [
+                encode_fetch_request(
+                    _FETCH_VERSION,
+                    correlation_id=correlation_id,
+                    client_id="benchmark",
+                    max_wait_ms=_FETCH_WAIT_MS,
+                    min_bytes=1,
+                    max_bytes=_FETCH_MAX_BYTES,
+                    isolation=READ_UNCOMMITTED,
+                    partitions=wanted,
+                )
+            ]
+
+        answer = await connection.request(encode, name="Fetch", timeout_s=_TIMEOUT_S)
+        for fetched in decode_fetch_response(_FETCH_VERSION, answer).partitions:
+            assert fetched.error_code == 0, fetched
+            left.count_bytes -= len(fetched.records)
+            for batch in iter_batches(fetched.records):
+                offsets[fetched.partition] = batch.last_offset + 1
+
+
+@asynccontextmanager
+async def _connections(
+    led: list[Leader], clients: int, in_flight: int
+) -> AsyncIterator[list[tuple[Connection, tuple[int, ...]]]]:
+    """As many clients, each with one connection to every leader."""
+    made: list[tuple[Connection, tuple[int, ...]]] = []
+    try:
+        for leader in led:
+            for _ in range(clients):
+                connection = await connect(
+                    leader.host,
+                    leader.port,
+                    max_in_flight=in_flight,
+                    limit_bytes=_FRAME_LIMIT_BYTES,
+                )
+                made.append((connection, leader.partitions))
+        yield made
+    finally:
+        for connection, _ in made:
+            await connection.close()
