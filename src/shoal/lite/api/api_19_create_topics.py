@@ -18,10 +18,10 @@ from typing import Any
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import TOPIC_SETTINGS
 from shoal.lite.controller.commands import create_topic
 from shoal.lite.controller.requests import NewTopic
 from shoal.lite.core import BrokerCore
+from shoal.lite.settings import TOPIC_SETTINGS
 from shoal.wire.api_keys import ApiKey
 
 _DEFAULT = -1
@@ -70,7 +70,8 @@ async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict
                 "config_source": source,
                 "is_sensitive": False,
             }
-            for name in TOPIC_SETTINGS
+            for name, setting in TOPIC_SETTINGS.items()
+            if not setting.is_hidden
             for value, source in [core.layers.topic_value(name, overrides)]
         ],
     }

@@ -4,35 +4,49 @@ Behaviour
 - Every setting of a topic or a broker with its value, where that comes from, and, if asked for,
   all places that have one (synonyms). For all brokers at once (an empty name) only the
   dynamic settings are told.
+- Passwords, and settings that nobody knows, are not shown.
 
 Versions
 - 1 synonyms and sources (KIP-226). 3 types and documentation (KIP-569). 4 flexible.
 
 Gaps
-- No documentation texts. Settings of brokers are those that Kafka Lite knows.
+- The documentation tells only whether Kafka Lite does something with the setting.
+- Levels of loggers, client metrics and settings of groups are not served: INVALID_REQUEST.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.lite.api.config_resources import Resource, resource_of
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, Source
+from shoal.lite.configs import Layers
 from shoal.lite.controller.state import ALL_BROKERS, TOPIC
 from shoal.lite.core import BrokerCore
+from shoal.lite.settings import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    Change,
+    Setting,
+    Source,
+    broker_setting,
+)
 from shoal.wire.api_keys import ApiKey
+
+
+class _Synonym(NamedTuple):
+    """A place that has a value."""
+
+    name: str
+    value: str | None
+    source: Source
 
 
 def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
-    return request.answer(
-        results=[
-            _described(core, item, with_synonyms=body.include_synonyms) for item in body.resources
-        ]
-    )
+    return request.answer(results=[_described(core, body, item) for item in body.resources])
 
 
-def _described(core: BrokerCore, item: Any, *, with_synonyms: bool) -> dict[str, Any]:
+def _described(core: BrokerCore, body: Any, item: Any) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "error_code": Code.NONE,
         "error_message": None,
@@ -45,8 +59,9 @@ def _described(core: BrokerCore, item: Any, *, with_synonyms: bool) -> dict[str,
     except Refused as refused:
         return answer | {"error_code": refused.code, "error_message": str(refused)}
     keys = item.configuration_keys
+    layers = core.layers
     answer["configs"] = [
-        _setting(core, resource, setting, with_synonyms=with_synonyms)
+        _setting(core, layers, resource, setting, body)
         for setting in _settings(core, resource)
         if keys is None or setting.name in keys
     ]
@@ -55,52 +70,62 @@ def _described(core: BrokerCore, item: Any, *, with_synonyms: bool) -> dict[str,
 
 def _settings(core: BrokerCore, resource: Resource) -> list[Setting]:
     if resource.kind == TOPIC:
-        return list(TOPIC_SETTINGS.values())
-    if resource.name == ALL_BROKERS:
-        return [BROKER_SETTINGS[name] for name in core.state.broker_configs(ALL_BROKERS)]
-    return list(BROKER_SETTINGS.values())
+        settings = TOPIC_SETTINGS
+    elif resource.name == ALL_BROKERS:
+        return [broker_setting(name) for name in core.state.broker_configs(ALL_BROKERS)]
+    else:
+        given = core.state.broker_configs(resource.name)
+        settings = BROKER_SETTINGS | {name: broker_setting(name) for name in given}
+    return [setting for setting in settings.values() if not setting.is_hidden]
 
 
 def _setting(
-    core: BrokerCore, resource: Resource, setting: Setting, *, with_synonyms: bool
+    core: BrokerCore, layers: Layers, resource: Resource, setting: Setting, body: Any
 ) -> dict[str, Any]:
-    synonyms = _synonyms(core, resource, setting)
-    _, value, source = synonyms[0]
+    if resource.kind == TOPIC:
+        overrides = core.state.topic_configs(resource.name)
+        value, source = layers.topic_value(setting.name, overrides)
+        synonyms = _synonyms_of_topic(layers, setting, overrides)
+    else:
+        synonyms = _synonyms(layers, setting)
+        if resource.name == ALL_BROKERS:
+            synonyms = [one for one in synonyms if one.source is Source.DYNAMIC_DEFAULT_BROKER]
+        value, source = setting.default, Source.DEFAULT
+        if synonyms:
+            _, value, source = synonyms[0]
     return {
         "name": setting.name,
-        "value": value,
-        "read_only": False,
+        "value": None if setting.is_secret else value,
+        "read_only": resource.kind != TOPIC and setting.change is Change.START,
         "config_source": source,
-        "is_sensitive": False,
-        "synonyms": [
-            {"name": name, "value": value, "source": source}
-            for name, value, source in (synonyms if with_synonyms else [])
-        ],
+        "is_sensitive": setting.is_secret,
+        "synonyms": [one._asdict() for one in (synonyms if body.include_synonyms else [])],
         "config_type": setting.kind,
-        "documentation": None,
+        "documentation": (
+            setting.documentation if getattr(body, "include_documentation", False) else None
+        ),
     }
 
 
-def _synonyms(
-    core: BrokerCore, resource: Resource, setting: Setting
-) -> list[tuple[str, str, Source]]:
-    """Every place that has a value, nearest first."""
-    layers = core.layers
-    found: list[tuple[str, str, Source]] = []
-    broker_name: str | None = setting.name
-    if resource.kind == TOPIC:
-        overrides = core.state.topic_configs(resource.name)
-        if setting.name in overrides:
-            found.append((setting.name, overrides[setting.name], Source.TOPIC))
-        broker_name = setting.synonym
-    for values, source in (
-        (layers.dynamic, Source.DYNAMIC_BROKER),
-        (layers.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
-        (layers.static, Source.STATIC_BROKER),
-    ):
-        if broker_name is not None and broker_name in values:
-            found.append((broker_name, values[broker_name], source))
-    found.append((broker_name or setting.name, setting.default, Source.DEFAULT))
+def _synonyms_of_topic(
+    layers: Layers, setting: Setting, overrides: dict[str, str]
+) -> list[_Synonym]:
+    found = []
+    if setting.name in overrides:
+        found.append(_Synonym(setting.name, overrides[setting.name], Source.TOPIC))
+    if setting.synonym is not None:
+        found += _synonyms(layers, broker_setting(setting.synonym))
+    return found
+
+
+def _synonyms(layers: Layers, setting: Setting) -> list[_Synonym]:
+    """Every place that has a value for a broker's setting, the strongest first."""
+    found = [
+        _Synonym(setting.name, None if setting.is_secret else value, source)
+        for value, source in layers.given(setting.name)
+    ]
+    if setting.default is not None:
+        found.append(_Synonym(setting.name, setting.default, Source.DEFAULT))
     return found
 
 

@@ -1,13 +1,14 @@
-"""What DescribeConfigs and IncrementalAlterConfigs have in common: whose settings are meant."""
+"""What the APIs about settings have in common: whose settings are meant."""
 
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.controller.commands import check_topic_name
 from shoal.lite.controller.state import ALL_BROKERS, BROKER, TOPIC
 from shoal.lite.core import BrokerCore
 
-_TOPIC_RESOURCE = 2
-_BROKER_RESOURCE = 4
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
 
 
 class Resource(NamedTuple):
@@ -19,13 +20,22 @@ class Resource(NamedTuple):
 
 def resource_of(core: BrokerCore, resource_type: int, name: str) -> Resource:
     """The owner that a request names; `Refused` if there is none."""
-    if resource_type == _TOPIC_RESOURCE:
+    if resource_type == TOPIC_RESOURCE:
+        check_topic_name(name)
         core.topic(name)
         return Resource(TOPIC, name)
-    if resource_type == _BROKER_RESOURCE:
-        if name not in {ALL_BROKERS, str(core.spec.broker_id)}:
-            message = f"broker {name!r} is asked for, this is {core.spec.broker_id}"
+    if resource_type == BROKER_RESOURCE:
+        if name == ALL_BROKERS:
+            return Resource(BROKER, name)
+        try:
+            broker_id = int(name)
+        except ValueError:
+            message = f"Broker id must be an integer, but it is: {name}"
+            raise Refused(Code.INVALID_REQUEST, message) from None
+        if broker_id != core.spec.broker_id:
+            own = core.spec.broker_id
+            message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
             raise Refused(Code.INVALID_REQUEST, message)
-        return Resource(BROKER, name)
-    message = f"settings of resources of type {resource_type} are not supported"
+        return Resource(BROKER, str(broker_id))
+    message = f"settings of resources of type {resource_type} are not served"
     raise Refused(Code.INVALID_REQUEST, message)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import Kind, Setting, broker_setting, topic_setting
 from shoal.lite.controller.lookup import existing_topic
 from shoal.lite.controller.placement import checked_replicas, place
 from shoal.lite.controller.records import (
@@ -30,6 +29,7 @@ from shoal.lite.controller.requests import (
     NewTopic,
 )
 from shoal.lite.controller.state import ALL_BROKERS, CLUSTER_WIDE, TOPIC, ClusterState
+from shoal.lite.settings import Change, Kind, Setting, broker_setting, topic_setting
 
 # Apache Kafka gives producer ids to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
@@ -116,22 +116,54 @@ def alter_configs(
         present = state.broker_configs(owner)
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
-        raise Refused(Code.INVALID_REQUEST, f"a setting of {owner!r} is changed twice")
+        raise Refused(Code.INVALID_REQUEST, "Error due to duplicate config keys")
     if owner_kind != TOPIC and owner != ALL_BROKERS and not set(names).isdisjoint(CLUSTER_WIDE):
         message = f"{' and '.join(CLUSTER_WIDE)} are the same for all brokers"
         raise Refused(Code.INVALID_CONFIG, message)
-    find = topic_setting if owner_kind == TOPIC else broker_setting
+    new_value = _new_value_of_topic if owner_kind == TOPIC else _new_value_of_broker
+    if owner_kind != TOPIC:
+        _check_can_change(owner, changes)
     return [
-        ConfigRecord(owner_kind, owner, change.name, _new_value(find(change.name), change, present))
+        ConfigRecord(owner_kind, owner, change.name, new_value(change, present))
         for change in changes
     ]
 
 
-def _new_value(setting: Setting, change: ConfigChange, present: Mapping[str, str]) -> str | None:
+def _check_can_change(owner: str, changes: Sequence[ConfigChange]) -> None:
+    """Whether settings of brokers may change while they run."""
+    given = [broker_setting(change.name) for change in changes if change.operation != DELETE]
+    fixed = [setting.name for setting in given if setting.change is Change.START]
+    if fixed:
+        message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise Refused(Code.INVALID_REQUEST, message)
+    single = [setting.name for setting in given if setting.change is Change.PER_BROKER]
+    if single and owner == ALL_BROKERS:
+        message = (
+            "Cannot update these configs at default cluster level, broker id must be specified"
+        )
+        raise Refused(Code.INVALID_REQUEST, f"{message}: [{', '.join(single)}]")
+
+
+def _new_value_of_broker(change: ConfigChange, present: Mapping[str, str]) -> str | None:
     if change.operation == DELETE:
         return None
+    try:
+        return _new_value(broker_setting(change.name), change, present)
+    except Refused as refused:
+        # What is wrong for a topic is, for a broker, the request's fault.
+        raise Refused(Code.INVALID_REQUEST, str(refused)) from refused
+
+
+def _new_value_of_topic(change: ConfigChange, present: Mapping[str, str]) -> str | None:
+    if change.operation == DELETE:
+        return None
+    return _new_value(topic_setting(change.name), change, present)
+
+
+def _new_value(setting: Setting, change: ConfigChange, present: Mapping[str, str]) -> str:
     if change.value is None:
-        raise Refused(Code.INVALID_REQUEST, f"{setting.name} needs a value")
+        message = f"Null value not supported for : {setting.name}"
+        raise Refused(Code.INVALID_REQUEST, message)
     if change.operation == SET:
         value = change.value
     elif change.operation in {APPEND, SUBTRACT}:
@@ -144,9 +176,11 @@ def _new_value(setting: Setting, change: ConfigChange, present: Mapping[str, str
 
 def _changed_list(setting: Setting, change: ConfigChange, present: Mapping[str, str]) -> str:
     if setting.kind is not Kind.LIST:
-        message = f"{setting.name} is no list: nothing can be appended or subtracted"
+        verb = "APPEND to" if change.operation == APPEND else "SUBTRACT from"
+        message = f"Can't {verb} key {setting.name} because its type is not LIST."
         raise Refused(Code.INVALID_CONFIG, message)
-    items = [item for item in present.get(setting.name, setting.default).split(",") if item]
+    text = present.get(setting.name, setting.default) or ""
+    items = [item for item in text.split(",") if item]
     named = (change.value or "").split(",")
     if change.operation == APPEND:
         return ",".join(items + [item for item in named if item not in items])

@@ -10,7 +10,7 @@
 A killed process loses nothing in any of them. A topic never needs more replicas than it has.
 """
 
-from shoal.lite.configs import INT_MAX
+from shoal.lite.settings import INT_MAX
 from shoal.model.errors import UsageError
 
 _MIN_INSYNC = {"strict": INT_MAX, "default": 2, "available": 1}

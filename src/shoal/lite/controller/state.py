@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.configs import TOPIC_SETTINGS
 from shoal.lite.controller.records import (
     NO_LEADER,
     BrokerRecord,
@@ -25,6 +24,7 @@ from shoal.lite.controller.records import (
     TopicRecord,
     TopicRemovedRecord,
 )
+from shoal.lite.settings import TOPIC_SETTINGS
 
 TOPIC = "topic"
 BROKER = "broker"
@@ -146,7 +146,7 @@ class ClusterState:
         ):
             if name in values:
                 return values[name]
-        return TOPIC_SETTINGS[name].default
+        return TOPIC_SETTINGS[name].default or ""
 
     def min_insync(self, partition: PartitionRecord) -> int:
         """How many must be in sync for anything to be committed; the same for all nodes.
@@ -161,7 +161,7 @@ class ClusterState:
 
     def allows_unclean_election(self, partition: PartitionRecord) -> bool:
         name = self.topic_names[partition.topic_id]
-        return self.cluster_wide_value(name, UNCLEAN_ELECTION) == "true"
+        return self.cluster_wide_value(name, UNCLEAN_ELECTION).strip().lower() == "true"
 
     # Records
 
