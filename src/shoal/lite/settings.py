@@ -128,20 +128,23 @@ def _rows(name: str) -> list[list[str]]:
     return [line.split("\t") for line in lines]
 
 
-def _setting(row: list[str], **more: object) -> Setting:
+def _setting(
+    row: list[str], synonyms: tuple[str, ...] = (), change: Change = Change.CLUSTER
+) -> Setting:
     name, kind, default, limits, _, flags = row
     least, separator, most = limits.partition("..")
-    numbers = (float(least), float(most) if most else None) if separator else (None, None)
     return Setting(
         name,
         Kind[kind],
         None if default == "null" else default.replace("''", ""),
-        *numbers,
+        least=float(least) if separator else None,
+        most=float(most) if most else None,
         choices=tuple(limits.split("|")) if "|" in limits else (),
+        synonyms=synonyms,
+        change=change,
         acts="acts" in flags,
         is_secret="secret" in flags,
         is_hidden="hidden" in flags,
-        **more,  # type: ignore[arg-type]
     )
 
 

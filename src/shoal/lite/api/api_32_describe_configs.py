@@ -82,6 +82,7 @@ def _settings(core: BrokerCore, resource: Resource) -> list[Setting]:
 def _setting(
     core: BrokerCore, layers: Layers, resource: Resource, setting: Setting, body: Any
 ) -> dict[str, Any]:
+    value: str | None
     if resource.kind == TOPIC:
         overrides = core.state.topic_configs(resource.name)
         value, source = layers.topic_value(setting.name, overrides)
