@@ -60,11 +60,14 @@ def _described(core: BrokerCore, body: Any, item: Any) -> dict[str, Any]:
         return answer | {"error_code": refused.code, "error_message": str(refused)}
     keys = item.configuration_keys
     layers = core.layers
-    answer["configs"] = [
-        _setting(core, layers, resource, setting, body)
-        for setting in _settings(core, resource)
-        if keys is None or setting.name in keys
-    ]
+    overrides = core.state.topic_configs(resource.name) if resource.kind == TOPIC else None
+    for setting in _settings(core, resource):
+        if keys is None or setting.name in keys:
+            if overrides is None:
+                told = _told_of_broker(layers, setting, is_all=resource.name == ALL_BROKERS)
+            else:
+                told = _told_of_topic(layers, setting, overrides)
+            answer["configs"].append(_config(setting, told, body))
     return answer
 
 
@@ -79,44 +82,46 @@ def _settings(core: BrokerCore, resource: Resource) -> list[Setting]:
     return [setting for setting in settings.values() if not setting.is_hidden]
 
 
-def _setting(
-    core: BrokerCore, layers: Layers, resource: Resource, setting: Setting, body: Any
-) -> dict[str, Any]:
+class _Told(NamedTuple):
+    """What there is to say about a setting."""
+
     value: str | None
-    if resource.kind == TOPIC:
-        overrides = core.state.topic_configs(resource.name)
-        value, source = layers.topic_value(setting.name, overrides)
-        synonyms = _synonyms_of_topic(layers, setting, overrides)
-    else:
-        synonyms = _synonyms(layers, setting)
-        if resource.name == ALL_BROKERS:
-            synonyms = [one for one in synonyms if one.source is Source.DYNAMIC_DEFAULT_BROKER]
-        value, source = setting.default, Source.DEFAULT
-        if synonyms:
-            _, value, source = synonyms[0]
+    source: Source
+    synonyms: list[_Synonym]
+    is_read_only: bool
+
+
+def _told_of_broker(layers: Layers, setting: Setting, *, is_all: bool) -> _Told:
+    synonyms = _synonyms(layers, setting)
+    if is_all:
+        synonyms = [one for one in synonyms if one.source is Source.DYNAMIC_DEFAULT_BROKER]
+    is_read_only = setting.change is Change.START
+    if not synonyms:
+        return _Told(setting.default, Source.DEFAULT, synonyms, is_read_only)
+    return _Told(synonyms[0].value, synonyms[0].source, synonyms, is_read_only)
+
+
+def _told_of_topic(layers: Layers, setting: Setting, overrides: dict[str, str]) -> _Told:
+    synonyms = []
+    if setting.name in overrides:
+        synonyms.append(_Synonym(setting.name, overrides[setting.name], Source.TOPIC))
+    if setting.synonym is not None:
+        synonyms += _synonyms(layers, broker_setting(setting.synonym))
+    return _Told(*layers.topic_value(setting.name, overrides), synonyms, is_read_only=False)
+
+
+def _config(setting: Setting, told: _Told, body: Any) -> dict[str, Any]:
+    wants_documentation = getattr(body, "include_documentation", False)
     return {
         "name": setting.name,
-        "value": None if setting.is_secret else value,
-        "read_only": resource.kind != TOPIC and setting.change is Change.START,
-        "config_source": source,
+        "value": None if setting.is_secret else told.value,
+        "read_only": told.is_read_only,
+        "config_source": told.source,
         "is_sensitive": setting.is_secret,
-        "synonyms": [one._asdict() for one in (synonyms if body.include_synonyms else [])],
+        "synonyms": [one._asdict() for one in told.synonyms] if body.include_synonyms else [],
         "config_type": setting.kind,
-        "documentation": (
-            setting.documentation if getattr(body, "include_documentation", False) else None
-        ),
+        "documentation": setting.documentation if wants_documentation else None,
     }
-
-
-def _synonyms_of_topic(
-    layers: Layers, setting: Setting, overrides: dict[str, str]
-) -> list[_Synonym]:
-    found = []
-    if setting.name in overrides:
-        found.append(_Synonym(setting.name, overrides[setting.name], Source.TOPIC))
-    if setting.synonym is not None:
-        found += _synonyms(layers, broker_setting(setting.synonym))
-    return found
 
 
 def _synonyms(layers: Layers, setting: Setting) -> list[_Synonym]:
