@@ -32,6 +32,10 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "timeout": TIMEOUT_MS,
     },
     ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": TIMEOUT_MS},
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: {
+        "replica_id": -1,
+        "topics": [{"topic": "swept", "partitions": [{"partition": 0, "leader_epoch": 0}]}],
+    },
     ApiKey.DESCRIBE_CONFIGS: {
         "resources": [{"resource_type": 2, "resource_name": "swept", "configuration_keys": None}],
         "include_synonyms": True,

@@ -142,12 +142,16 @@ class PlainClient:
             )
         )
 
-    def fetch(self, *partitions: FetchPartition, version: int = 12, **limits: int) -> FetchResponse:
+    def fetch(
+        self, *partitions: FetchPartition, version: int = 12, **limits: int | str
+    ) -> FetchResponse:
         """`limits` are those of the request: max_wait_ms, min_bytes, max_bytes, isolation …"""
         self.send_fetch(*partitions, version=version, **limits)
         return decode_fetch_response(version, self.receive_frame())
 
-    def send_fetch(self, *partitions: FetchPartition, version: int = 12, **limits: int) -> None:
+    def send_fetch(
+        self, *partitions: FetchPartition, version: int = 12, **limits: int | str
+    ) -> None:
         self._correlation_id += 1
         defaults: dict[str, Any] = {
             "max_wait_ms": 0,

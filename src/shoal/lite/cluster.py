@@ -64,7 +64,8 @@ class LiteCluster:
         host: str = "127.0.0.1",
         detached: bool = False,
     ) -> None:
-        """`properties` are settings of brokers by Apache Kafka's names.
+        """`properties` are settings of brokers by Apache Kafka's names; a list of racks in
+        `broker.rack` is dealt out to the brokers in turn.
 
         `profile` says how many replicas must have a record before it is acknowledged: strict,
         default or available, see `shoal.lite.controller.profiles`. What is not said is as it was

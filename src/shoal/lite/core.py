@@ -98,6 +98,7 @@ class BrokerCore:
             boot_id=current_boot_id(),
             directory_id=self._marker.directory_id,
             clean_incarnation=self._marker.clean_incarnation,
+            rack=self.spec.properties.get("broker.rack") or None,
         )
         while True:
             try:

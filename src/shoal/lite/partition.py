@@ -66,6 +66,7 @@ class Partition:
     """A replica that leads or follows."""
 
     __slots__ = (
+        "_deletions",
         "_host",
         "_loop",
         "_timer",
@@ -110,6 +111,8 @@ class Partition:
         self.followers: set[Waiter] = set()
         self._woken_high_watermark = self.high_watermark
         self._unread_bytes = 0
+        # Who waits until all live replicas have deleted what lies before an offset.
+        self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
 
     def __repr__(self) -> str:
         return f"{self.name}-{self.record.partition}"
@@ -187,6 +190,10 @@ class Partition:
     def _tell_gone(self) -> None:
         for waiter in (*self.readers, *self.followers):
             waiter.on_gone()
+        for _, future in self._deletions:
+            if not future.done():
+                future.set_result(Code.NOT_LEADER_OR_FOLLOWER)
+        self._deletions.clear()
 
     # Leading
 
@@ -220,24 +227,54 @@ class Partition:
         self.settle()
         return appended
 
+    def delete_before(self, offset: int) -> "asyncio.Future[Code]":
+        """Delete records; the future is done when all live replicas have done so too."""
+        future: asyncio.Future[Code] = self._loop.create_future()
+        try:
+            self.log.delete_before(offset)
+        except LogOffline:
+            self._host.on_failed(self)
+            raise
+        self._deletions.append((offset, future))
+        for waiter in self.followers:
+            waiter.on_more(0)
+        self.settle()
+        return future
+
+    def _settle_deletions(self, leader: LeaderPartition) -> None:
+        low_watermark = leader.low_watermark
+        for offset, future in self._deletions:
+            if offset <= low_watermark and not future.done():
+                future.set_result(Code.NONE)
+        self._deletions = [item for item in self._deletions if not item[1].done()]
+
     def settle(self) -> None:
         """Do what there is to do after an event."""
         leader = self.replica.leader
         if leader is None:
             return
         _complete(leader.completed())
+        if self._deletions:
+            self._settle_deletions(leader)
         proposal = leader.take_proposal()
         if proposal is not None:
             self._host.propose(self, leader, proposal)
-        if leader.high_watermark > self._woken_high_watermark:
-            self._woken_high_watermark = leader.high_watermark
-            # Perhaps more than can be read now; then a reader is answered a little early.
-            size_bytes, self._unread_bytes = self._unread_bytes, 0
-            for waiter in self.readers:
-                waiter.on_more(size_bytes)
+        if self._wake_readers():
             for waiter in self.followers:
                 waiter.on_more(0)
         self._arm(leader)
+
+    def _wake_readers(self) -> bool:
+        """Tell consumers if there is more for them; says whether there is."""
+        high_watermark = self.high_watermark
+        woken, self._woken_high_watermark = self._woken_high_watermark, high_watermark
+        if high_watermark <= woken:
+            return False
+        # Perhaps more than can be read now; then a reader is answered a little early.
+        size_bytes, self._unread_bytes = self._unread_bytes, 0
+        for waiter in self.readers:
+            waiter.on_more(size_bytes)
+        return True
 
     def on_in_sync_answer(self, leader: LeaderPartition, wish: AlterIsr, answer: IsrAnswer) -> None:
         """The controller answered a proposal, or there will be no answer."""
@@ -282,6 +319,7 @@ class Partition:
             for action in follower.answered(now_ms, fetch, answer):
                 self._act(action, records)
             self.log.producers.replicated(follower.high_watermark)
+            self._wake_readers()
         except LogOffline:
             self._host.on_failed(self)
         except Refused as refused:
@@ -293,6 +331,7 @@ class Partition:
         match action:
             case AppendFetched():
                 log.append_fetched(records)
+                self._unread_bytes += len(records)
             case TruncateTo(offset):
                 _logger.info("%r: cut from %d to %d", self, log.end_offset, offset)
                 log.truncate_to(offset)

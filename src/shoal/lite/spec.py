@@ -1,6 +1,7 @@
 """What the processes of a cluster are told when they start. Travels as JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -8,6 +9,14 @@ from pathlib import Path
 # end when it is told to.
 READY_PATIENCE_S = 120.0
 STOP_PATIENCE_S = 30.0
+
+
+def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, str]:
+    """The settings of one broker of a cluster: several racks are dealt out to brokers in turn."""
+    if "broker.rack" not in properties:
+        return dict(properties)
+    racks = properties["broker.rack"].split(",")
+    return {**properties, "broker.rack": racks[(broker_id - 1) % len(racks)]}
 
 
 @dataclass(frozen=True, slots=True)

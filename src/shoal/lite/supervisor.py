@@ -43,6 +43,7 @@ from shoal.lite.spec import (
     BrokerSpec,
     ControllerAddress,
     SupervisorSpec,
+    properties_of,
 )
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
@@ -204,7 +205,7 @@ class Supervisor:
             host=node.host,
             port=node.port,
             controller=self._controller_address,
-            properties=self._properties,
+            properties=properties_of(broker_id, self._properties),
         )
         self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"))
         try:

@@ -8,30 +8,37 @@ Behaviour
 - Leader epochs of clients are checked (KIP-320), and a client whose last record is of an epoch
   that the log does not have, or not so far, is told where they part (KIP-595).
 - read_committed: up to the last stable offset, and the aborted transactions of that stretch.
+- Replicas that follow serve consumers too, up to the high watermark that they know; the leader
+  tells consumers of one in their rack if it is set to (KIP-392, see `preferred_replica`).
 - Followers fetch too, up to the end of the log: see `replica_fetch`.
 
 Versions
 - 7 fetch sessions (KIP-227): every answer carries session id 0, which tells the client that
   none was made, and it goes on sending whole requests. A request within a session that we
   never made gets FETCH_SESSION_ID_NOT_FOUND.
-- 9 leader epochs. 11 racks. 12 flexible. 13 topic ids (KIP-516): an id that is not known gets
-  UNKNOWN_TOPIC_ID. 15 replicas tell their epoch (KIP-903). 16 endpoints of new leaders (KIP-951).
+- 9 leader epochs. 11 racks; older clients are served by leaders only. 12 flexible. 13 topic ids
+  (KIP-516): an id that is not known gets UNKNOWN_TOPIC_ID. 15 replicas tell their epoch
+  (KIP-903). 16 endpoints of new leaders (KIP-951).
 
 Gaps
-- No sessions, no reads from followers (KIP-392), no tiered storage (17).
+- No sessions, no tiered storage (17).
 """
 
 import asyncio
 
 from shoal.lite.api.fetch_answers import Fetched, as_records, encoded, failed
+from shoal.lite.api.preferred_replica import preferred_replica
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.api.replica_fetch import answer_replica
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.partition import Partition
+from shoal.lite.replication.follower import FollowerPartition
+from shoal.lite.replication.leader import LeaderPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
+    NO_REPLICA,
     READ_COMMITTED,
     EpochEnd,
     FetchPartition,
@@ -40,6 +47,7 @@ from shoal.wire.fetch import (
     decode_fetch_request,
 )
 
+_FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _NO_SESSION = 0
 # A long poll ends, whatever the client says, before clients give up on a broker.
@@ -65,6 +73,8 @@ class _Read:
     def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest) -> None:
         self._core = core
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        self._may_follow = request.version >= _FIRST_VERSION_WITH_RACKS
+        self._rack_id = fetch.rack_id
         self._is_committed = fetch.isolation == READ_COMMITTED
         self._left_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
         self._has_data = False
@@ -81,20 +91,21 @@ class _Read:
         try:
             name = self._core.topic_name(item.topic_id) if self._uses_ids else item.topic
             partition = self._core.partition(name, item.partition)
-            leader = partition.leader
-            leader.check_epoch(item.leader_epoch)
-            diverging = leader.divergence(item.offset, item.last_fetched_epoch)
+            role = partition.replica.role if self._may_follow else partition.leader
+            role.check_epoch(item.leader_epoch)
+            nearer = self._nearer(role, item)
+            diverging = role.divergence(item.offset, item.last_fetched_epoch)
             last_stable_offset = partition.last_stable_offset
             upper_offset = last_stable_offset if self._is_committed else partition.high_watermark
             records, aborted = NOTHING, []
-            if diverging is None:
+            if diverging is None and nearer is None:
                 records = self._records(partition, item, upper_offset)
                 if self._is_committed:
                     aborted = partition.log.aborted_in(item.offset, records, upper_offset)
         except Refused as refused:
             self.has_error = True
             return failed(item, refused.code)
-        self.has_error = self.has_error or diverging is not None
+        self.has_error = self.has_error or diverging is not None or nearer is not None
         self.readable.append(partition)
         return PartitionAnswer(
             item.topic,
@@ -105,8 +116,17 @@ class _Read:
             log_start_offset=partition.log.start_offset,
             aborted=aborted,
             diverging_epoch=None if diverging is None else EpochEnd(*diverging),
+            preferred_read_replica=NO_REPLICA if nearer is None else nearer,
             records=as_records(records),
         )
+
+    def _nearer(
+        self, role: LeaderPartition | FollowerPartition, item: FetchPartition
+    ) -> int | None:
+        """Another replica that the client should rather read from."""
+        if not self._rack_id or not isinstance(role, LeaderPartition):
+            return None
+        return preferred_replica(self._core, role, item.offset, self._rack_id)
 
     def _records(self, partition: Partition, item: FetchPartition, upper_offset: int) -> LogSlice:
         max_bytes = min(item.max_bytes, self._left_bytes)

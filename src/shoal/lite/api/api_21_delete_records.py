@@ -2,58 +2,91 @@
 
 Behaviour
 - Moves the first offset of a partition forward; -1 means to the high watermark. Segments that
-  lie wholly before it are removed at once. The answer tells the new first offset.
+  lie wholly before it are removed at once.
+- The answer waits until all live replicas have done the same, at most as long as the client
+  allows: REQUEST_TIMED_OUT. It tells the lowest first offset among them.
 - An offset before the first one changes nothing. One behind the high watermark:
-  OFFSET_OUT_OF_RANGE.
-- Followers do the same when they hear of it at their next fetch; the answer does not wait for
-  them, where Apache Kafka's does.
+  OFFSET_OUT_OF_RANGE. Topics that are only compacted: POLICY_VIOLATION.
 
 Versions
 - 2 flexible.
 """
 
+import asyncio
 from typing import Any
 
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
+from shoal.lite.partition import Partition
 from shoal.wire.api_keys import ApiKey
 
 _TO_HIGH_WATERMARK = -1
+_NO_OFFSET = -1
 
 
-def handle(core: BrokerCore, request: Request) -> Answer:
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    patience_s = max(0.0, body.timeout.total_seconds())
+    deadline_s = asyncio.get_running_loop().time() + patience_s
+    begun = [
+        (topic.name, [_begun(core, topic.name, item) for item in topic.partitions])
+        for topic in body.topics
+    ]
     return request.answer(
         topics=[
-            {
-                "name": topic.name,
-                "partitions": [_deleted(core, topic.name, item) for item in topic.partitions],
-            }
-            for topic in request.body().topics
+            {"name": name, "partitions": [await item.answer(deadline_s) for item in items]}
+            for name, items in begun
         ]
     )
 
 
-def _deleted(core: BrokerCore, topic: str, item: Any) -> dict[str, Any]:
+class _Deletion:
+    """What is deleted of one partition, and how far that has come."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.code = Code.NONE
+        self.partition: Partition | None = None
+        self.done: asyncio.Future[Code] | None = None
+
+    async def answer(self, deadline_s: float) -> dict[str, Any]:
+        if self.done is not None:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    self.code = await self.done
+            except TimeoutError:
+                self.code = Code.REQUEST_TIMED_OUT
+        low_watermark = _NO_OFFSET
+        if self.code == Code.NONE and self.partition is not None:
+            leader = self.partition.replica.leader
+            low_watermark = _NO_OFFSET if leader is None else leader.low_watermark
+        return {
+            "partition_index": self.index,
+            "low_watermark": low_watermark,
+            "error_code": self.code,
+        }
+
+
+def _begun(core: BrokerCore, topic: str, item: Any) -> _Deletion:
+    deletion = _Deletion(item.partition_index)
     try:
-        low_watermark, code = _low_watermark(core, topic, item), Code.NONE
+        deletion.partition = core.partition(topic, item.partition_index)
+        deletion.done = _delete(deletion.partition, item.offset)
     except Refused as refused:
-        low_watermark, code = -1, refused.code
-    return {
-        "partition_index": item.partition_index,
-        "low_watermark": low_watermark,
-        "error_code": code,
-    }
+        deletion.code = refused.code
+    return deletion
 
 
-def _low_watermark(core: BrokerCore, topic: str, item: Any) -> int:
-    partition = core.partition(topic, item.partition_index)
+def _delete(partition: Partition, asked: int) -> "asyncio.Future[Code]":
     end = partition.leader.high_watermark
-    offset = end if item.offset == _TO_HIGH_WATERMARK else item.offset
+    if not partition.rules.log.deletes:
+        message = f"{partition!r}: without delete in cleanup.policy no records are deleted"
+        raise Refused(Code.POLICY_VIOLATION, message)
+    offset = end if asked == _TO_HIGH_WATERMARK else asked
     if not 0 <= offset <= end:
         raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0 to {end}")
-    partition.log.delete_before(offset)
-    return partition.log.start_offset
+    return partition.delete_before(offset)
 
 
 API = register(ApiKey.DELETE_RECORDS, 0, 2, handle)

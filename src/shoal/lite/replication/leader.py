@@ -31,7 +31,7 @@ from shoal.lite.replication.messages import (
     ReplicaFetch,
     ReplicationSettings,
 )
-from shoal.lite.replication.peers import UNKNOWN_EPOCH, Peer
+from shoal.lite.replication.peers import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Peer
 from shoal.lite.replication.waiting import WaitingProduces
 
 ALL_ACKS = -1
@@ -100,6 +100,16 @@ class LeaderPartition:
         starts = [peer.start_offset for peer in self._peers.values() if self._is_live(peer)]
         return min([self.log.start_offset, *starts])
 
+    def readable_from(self, offset: int) -> list[Peer]:
+        """The followers from which a consumer may read on: in sync, live, and with the offset."""
+        return [
+            peer
+            for peer in self._peers.values()
+            if peer.broker_id in self.isr
+            and self._is_live(peer)
+            and UNKNOWN_OFFSET != peer.start_offset <= offset <= peer.end_offset
+        ]
+
     # Questions of clients
 
     def check_epoch(self, known_epoch: int) -> None:
@@ -162,15 +172,22 @@ class LeaderPartition:
     def has_news_for(self, replica_id: int) -> bool:
         """Whether a fetch that waits for records should be answered without any.
 
-        A follower that knows what is committed can serve it at once when it is the last one.
+        A follower that knows what is committed can serve it at once when it is the last one, and
+        who deletes records waits until the followers have deleted them too.
         """
         peer = self._peers.get(replica_id)
-        return peer is None or self.high_watermark > peer.told_high_watermark
+        return (
+            peer is None
+            or self.high_watermark > peer.told_high_watermark
+            or self.log.start_offset > max(peer.told_start_offset, peer.start_offset)
+        )
 
     def told(self, replica_id: int, high_watermark: int) -> None:
-        """An answer with this high watermark left to a follower."""
+        """An answer with this high watermark, and the log's start, left to a follower."""
         if replica_id in self._peers:
-            self._peers[replica_id].told_high_watermark = high_watermark
+            peer = self._peers[replica_id]
+            peer.told_high_watermark = high_watermark
+            peer.told_start_offset = self.log.start_offset
 
     def isr_answered(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """The controller answered a proposal, or the shell says why there is no answer."""

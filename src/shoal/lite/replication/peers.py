@@ -20,6 +20,7 @@ class Peer:
         "fetched_ms",
         "start_offset",
         "told_high_watermark",
+        "told_start_offset",
     )
 
     def __init__(self, broker_id: int, now_ms: int, *, is_in_sync: bool) -> None:
@@ -35,6 +36,7 @@ class Peer:
         self.fetched_ms = _NEVER_MS
         self.fetched_leader_end = UNKNOWN_OFFSET
         self.told_high_watermark = UNKNOWN_OFFSET
+        self.told_start_offset = UNKNOWN_OFFSET
 
     def fetched(
         self, now_ms: int, fetch: ReplicaFetch, *, broker_epoch: int, leader_end: int
