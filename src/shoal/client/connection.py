@@ -19,8 +19,9 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from shoal.client.errors import (
     AuthenticationFailed,
@@ -38,6 +39,13 @@ _CORRELATION_ID: Final = Struct(">i")
 _LAST_CORRELATION_ID: Final = (1 << 31) - 1
 # The kernel takes at most this many parts at once (IOV_MAX on Linux and macOS).
 _MOST_PARTS: Final = 1024
+
+
+class Detour(Protocol):
+    """A bad network on purpose: what passes goes through it, and on when it says so, in order."""
+
+    def outgoing(self, deliver: Callable[[], None]) -> None: ...
+    def incoming(self, deliver: Callable[[], None]) -> None: ...
 
 
 class _Call:
@@ -77,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str, *, max_in_flight: int, limit_bytes: int) -> None:
         self.address = address
         self.last_used = asyncio.get_running_loop().time()
+        self.detour: Detour | None = None
         self._max_in_flight = max_in_flight
         self._decoder = FrameDecoder(limit_bytes)
         self._queue: deque[_Call] = deque()
@@ -172,21 +181,36 @@ class Connection(asyncio.BufferedProtocol):
             self._break(f"sent what is no answer: {error}")
             return
         for answer in frames:
-            self._take(answer)
+            if self.detour is None:
+                self._take(answer)
+            else:
+                self.detour.incoming(partial(self._take, answer))
 
     def eof_received(self) -> bool:
+        if self.detour is not None:
+            self.detour.incoming(self._on_eof)
+            return True
+        self._on_eof()
+        return False
+
+    def _on_eof(self) -> None:
         if self._lost is None:
             how = "in the middle of an answer" if self._decoder.is_mid_frame else ""
             self._break(f"closed the connection {how}".rstrip())
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._lost is None:
-            why = f": {describe(exc)}" if exc is not None else ""
-            self._end(ConnectionLost(f"{self.address} is gone{why}", sent=True))
+        if self.detour is None:
+            self._on_lost(exc)
+        else:
+            self.detour.incoming(partial(self._on_lost, exc))
         self._socket = None
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _on_lost(self, exc: Exception | None) -> None:
+        if self._lost is None:
+            why = f": {describe(exc)}" if exc is not None else ""
+            self._end(ConnectionLost(f"{self.address} is gone{why}", sent=True))
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -222,13 +246,24 @@ class Connection(asyncio.BufferedProtocol):
         call.correlation_id = self._correlation_id
         if call.expects_answer:
             self._in_flight.append(call)
-            self._write(parts)
+            self._put(parts)
             return
-        self._write(parts)
+        self._put(parts)
         if self._lost is None:
             call.succeed(memoryview(b""))
         else:
             call.fail(ConnectionLost(f"{self.address} is gone", sent=True))
+
+    def _put(self, parts: list[Part]) -> None:
+        if self.detour is None:
+            self._write(parts)
+        else:
+            self.detour.outgoing(partial(self._write_late, parts))
+
+    def _write_late(self, parts: list[Part]) -> None:
+        # Held up until nobody is there any more, perhaps.
+        if self._lost is None and not self._closed.done():
+            self._write(parts)
 
     def _write(self, parts: list[Part]) -> None:
         transport = self._transport

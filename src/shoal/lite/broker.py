@@ -17,6 +17,9 @@ from shoal.lite.api.registry import Answer, HangUp, Request
 from shoal.lite.api.table import APIS
 from shoal.lite.connection import Connection
 from shoal.lite.core import BrokerCore
+from shoal.lite.faults.answers import gone_wrong
+from shoal.lite.faults.channel import NodeEnd
+from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.spec import BrokerSpec
 from shoal.model.errors import SystemFailure
 from shoal.wire.api_keys import ApiKey
@@ -33,6 +36,7 @@ class Broker:
 
     def __init__(self, spec: BrokerSpec) -> None:
         self.core = BrokerCore(spec, self.stop)
+        self.request_faults = RequestFaults()
         self.port = 0
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
         self._connections: set[Connection] = set()
@@ -105,6 +109,8 @@ class Broker:
             if header.api_key == ApiKey.API_VERSIONS:
                 return refuse_version(header.correlation_id)
             raise HangUp(f"version {header.api_version} of {header.api_key.name} is not served")
+        if self.request_faults and (fault := self.request_faults.take(header)) is not None:
+            return gone_wrong(fault, api, self.core, Request(request, header))
         return api.handle(self.core, Request(request, header))
 
 
@@ -124,11 +130,14 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def run_broker(spec: BrokerSpec, *, lifeline: int, on_ready: Callable[[int], None]) -> None:
+async def run_broker(
+    spec: BrokerSpec, *, lifeline: int, faults: socket.socket, on_ready: Callable[[int], None]
+) -> None:
     """Be a broker until told to end; `on_ready` is told the port. For a process of its own."""
     allow_many_files()
     loop = asyncio.get_running_loop()
     broker = Broker(spec)
+    NodeEnd(faults, broker.request_faults)
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.
     loop.add_reader(lifeline, os._exit, 1)

@@ -256,17 +256,105 @@ class LiteCluster:
         """Take a follower out of the in-sync set; the leader takes it in again when it may."""
         self._command("shrink-in-sync", node_id, topic=topic, partition=partition)
 
+    # What can go wrong on purpose. Faults outlive the processes that they harm, until `heal`.
+
+    def cut_link(self, source: int, target: int, *, one_way: bool = False) -> None:
+        """Let nothing through between two nodes, or only from the one to the other.
+
+        What is sent waits until the link is healed; nothing is reset. Clients are not affected.
+        """
+        self._plant("link", source=source, target=target, is_cut=True, delay_ms=0, one_way=one_way)
+
+    def slow_link(self, source: int, target: int, delay_ms: int, *, one_way: bool = False) -> None:
+        """Let everything between two nodes take so much longer, each way or one."""
+        self._plant(
+            "link", source=source, target=target, is_cut=False, delay_ms=delay_ms, one_way=one_way
+        )
+
+    def heal_link(self, source: int, target: int, *, one_way: bool = False) -> None:
+        """End what `cut_link` and `slow_link` began."""
+        self._plant("link", source=source, target=target, is_cut=False, delay_ms=0, one_way=one_way)
+
+    def isolate(self, node_id: int) -> None:
+        """Cut a node off from all others, brokers and controllers."""
+        self._plant("isolate", node=node_id)
+
+    def fail_disk(
+        self,
+        node_id: int,
+        *,
+        writes: str | None = None,
+        syncs: str | None = None,
+        delay_ms: float = 0,
+        room_bytes: int | None = None,
+    ) -> None:
+        """Let the disk of a node fail, or be slow, or run full, until `heal_disk`.
+
+        Errors are named as in `errno`: EIO, ENOSPC. A partition whose write has failed is
+        offline there until the broker is restarted.
+        """
+        fault = {"writes": writes, "syncs": syncs, "delay_ms": delay_ms, "room_bytes": room_bytes}
+        self._plant("disk", node=node_id, fault=fault)
+
+    def heal_disk(self, node_id: int) -> None:
+        """End what `fail_disk` began."""
+        self._plant("disk", node=node_id, fault=None)
+
+    def fail_requests(
+        self,
+        node_id: int,
+        api_key: int,
+        *,
+        times: int = 1,
+        error: int | None = None,
+        lose_answer: bool = False,
+        client_id: str | None = None,
+    ) -> int:
+        """Let the next requests of an API to a node go wrong, of all clients or of one.
+
+        With `error` they are answered with that code, and nothing is done. With `lose_answer`
+        they are done, and the connection is closed in place of an answer. With neither the
+        connection is closed at once. Returns a number for `requests_left`.
+        """
+        if error is not None and lose_answer:
+            raise UsageError("an answer is an error, or lost: not both")
+        how = "error" if error is not None else "lost-answer" if lose_answer else "hang-up"
+        number: int = self._plant(
+            "request",
+            node=node_id,
+            api_key=int(api_key),
+            times=times,
+            how=how,
+            error_code=int(error or 0),
+            client_id=client_id,
+        )["fault"]
+        return number
+
+    def requests_left(self, fault: int) -> int:
+        """How many requests a fault of `fail_requests` will still meet."""
+        return sum(one["left"] for one in self.faults() if one.get("number") == fault)
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Everything that is wrong on purpose."""
+        found: list[dict[str, Any]] = self._command("faults")["faults"]
+        return found
+
+    def heal(self) -> None:
+        """End all faults of links, disks and requests."""
+        self._plant("heal")
+
+    def _plant(self, kind: str, **values: Any) -> dict[str, Any]:
+        return self._command("fault", kind=kind, **values)
+
     def _running(self) -> ClusterFolder:
         if self._folder is None:
             raise UsageError("the cluster is not running", remedy="start it first")
         return self._folder
 
-    def _command(
-        self, command: str, node_id: int | None = None, **values: str | int
-    ) -> dict[str, Any]:
+    def _command(self, command: str, node_id: int | None = None, **values: Any) -> dict[str, Any]:
         folder = self._running()
         address = folder.control()
-        request = {"token": address.token, "command": command, "node": node_id, **values}
+        request = {"token": address.token, "command": command, "node": node_id} | values
         try:
             line = _exchange(address.port, json.dumps(request).encode() + b"\n")
         except OSError as error:

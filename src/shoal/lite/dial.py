@@ -1,13 +1,15 @@
 """Connections from one node of a cluster to another: all of them are made here.
 
-Brokers fetch from brokers, ask controllers, and controllers ask each other. Whoever wants to cut
-or slow the way between two nodes has this one place to do it, and knows both ends by their ids.
+Brokers fetch from brokers, ask controllers, and controllers ask each other. What cuts or slows the
+way between two nodes (`faults.links`) has this one place to do it, and knows both ends by their
+ids.
 """
 
 import asyncio
 from typing import NamedTuple
 
 from shoal.client.connection import Connection, connect
+from shoal.lite.faults.links import LINKS
 
 CONNECT_PATIENCE_S = 2.0
 # What one answer of a node may take up: the records of a fetch, and room to spare.
@@ -25,6 +27,9 @@ class Peer(NamedTuple):
 async def dial(own_id: int, peer: Peer, *, max_in_flight: int = 1) -> Connection:
     """Connect node `own_id` to another one; `ConnectionLost` or `TimeoutError` if that fails."""
     async with asyncio.timeout(CONNECT_PATIENCE_S):
-        return await connect(
+        await LINKS.way_is_open(peer.node_id)
+        connection = await connect(
             peer.host, peer.port, max_in_flight=max_in_flight, limit_bytes=_FRAME_LIMIT_BYTES
         )
+    LINKS.made(peer.node_id, connection)
+    return connection

@@ -4,6 +4,7 @@ Starting an interpreter and importing takes a tenth of a second or more; forking
 milliseconds, and brokers share the memory of what was imported.
 
     supervisor ──commands (lines of JSON)──► fork server ──fork──► broker, broker, …
+                 with each the broker's end of its channel for faults
         ▲                                         │                   │
         └─────────── reports (lines of JSON) ◄────┴───────────────────┘
         └─────────── lifeline: never written to; when it closes, the supervisor is gone
@@ -20,8 +21,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from select import select
@@ -35,6 +38,7 @@ from shoal.wire.messages import request_class, response_class
 
 # POSIX promises that this much is written at once; Linux promises more.
 _LONGEST_LINE = 500
+_CHANNELS_AT_ONCE = 64
 # What clients do wrong is logged, and clients must not fill the disk.
 _MOST_LOGGED = 10_000
 
@@ -52,26 +56,29 @@ class ForkServer:
 
     def __init__(self) -> None:
         _preload()
-        commands_read, self._commands = os.pipe()
+        self._commands, commands_read = socket.socketpair()
         self.reports, reports_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         self._has_ended = False
         self.pid = os.fork()
         if self.pid == 0:
             _ending(lambda: self._be_server(commands_read, reports_write, lifeline_read))
-        for descriptor in (commands_read, reports_write, lifeline_read):
+        commands_read.close()
+        for descriptor in (reports_write, lifeline_read):
             os.close(descriptor)
 
-    def _be_server(self, commands: int, reports: int, lifeline: int) -> None:
+    def _be_server(self, commands: socket.socket, reports: int, lifeline: int) -> None:
         # The ends that belong to the supervisor: kept open here, they would hide its death.
-        for descriptor in (self._commands, self.reports, self._lifeline):
+        self._commands.close()
+        for descriptor in (self.reports, self._lifeline):
             os.close(descriptor)
         _Server(commands, reports, lifeline).run()
 
-    def spawn(self, spec: BrokerSpec, log_file: Path) -> None:
-        """Ask for a broker. Reports tell how it went."""
-        line = json.dumps({"spec": spec.to_json(), "log_file": str(log_file)}) + "\n"
-        os.write(self._commands, line.encode())
+    def spawn(self, spec: BrokerSpec, log_file: Path, faults: socket.socket) -> None:
+        """Ask for a broker, which gets an end of a channel. Reports tell how it went."""
+        line = json.dumps({"spec": spec.to_json(), "log_file": str(log_file)}).encode() + b"\n"
+        sent = socket.send_fds(self._commands, [line], [faults.fileno()])
+        self._commands.sendall(line[sent:])
 
     def is_alive(self) -> bool:
         if not self._has_ended:
@@ -80,20 +87,22 @@ class ForkServer:
 
     def close(self) -> None:
         """Let the fork server, and every broker that is left, end."""
-        for descriptor in (self._commands, self._lifeline):
-            os.close(descriptor)
+        self._commands.close()
+        os.close(self._lifeline)
         if self.is_alive():
             os.waitpid(self.pid, 0)
         os.close(self.reports)
 
 
 class _Server:
-    def __init__(self, commands: int, reports: int, lifeline: int) -> None:
+    def __init__(self, commands: socket.socket, reports: int, lifeline: int) -> None:
         self._commands = commands
         self._reports = reports
         self._lifeline = lifeline
         self._brokers: dict[int, int] = {}
         self._unread = b""
+        # One for each line, in their order.
+        self._channels: deque[int] = deque()
         # A byte arrives here whenever a child has ended.
         self._wakeup_read, self._wakeup_write = os.pipe()
 
@@ -107,12 +116,13 @@ class _Server:
         gc.collect()
         # What is loaded now stays: collections in brokers need not visit it, nor unshare it.
         gc.freeze()
+        commands = self._commands.fileno()
         while True:
-            readable, _, _ = select([self._commands, self._wakeup_read], [], [])
+            readable, _, _ = select([commands, self._wakeup_read], [], [])
             if self._wakeup_read in readable:
                 os.read(self._wakeup_read, 4096)
                 self._reap()
-            if self._commands in readable and not self._take_commands():
+            if commands in readable and not self._take_commands():
                 break
         for pid in self._brokers:
             os.kill(pid, signal.SIGKILL)
@@ -121,7 +131,8 @@ class _Server:
 
     def _take_commands(self) -> bool:
         """Whether the supervisor is still there."""
-        data = os.read(self._commands, 65536)
+        data, channels, _, _ = socket.recv_fds(self._commands, 65536, _CHANNELS_AT_ONCE)
+        self._channels.extend(channels)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             self._fork(json.loads(line))
@@ -129,25 +140,29 @@ class _Server:
 
     def _fork(self, command: dict[str, str]) -> None:
         spec = BrokerSpec.from_json(command["spec"])
+        channel = self._channels.popleft()
         pid = os.fork()
         if pid == 0:
-            _ending(lambda: self._be_broker(spec, command["log_file"]))
+            _ending(lambda: self._be_broker(spec, command["log_file"], channel))
+        os.close(channel)
         self._brokers[pid] = spec.broker_id
         _report(self._reports, kind="spawned", broker=spec.broker_id, pid=pid)
 
-    def _be_broker(self, spec: BrokerSpec, log_file: str) -> None:
+    def _be_broker(self, spec: BrokerSpec, log_file: str, channel: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        for descriptor in (self._commands, self._wakeup_read, self._wakeup_write):
+        self._commands.close()
+        for descriptor in (*self._channels, self._wakeup_read, self._wakeup_write):
             os.close(descriptor)
         _log_to(log_file)
+        faults = socket.socket(fileno=channel)
 
         def on_ready(port: int) -> None:
             _report(self._reports, kind="ready", broker=spec.broker_id, pid=os.getpid(), port=port)
 
         try:
-            asyncio.run(run_broker(spec, lifeline=self._lifeline, on_ready=on_ready))
+            asyncio.run(run_broker(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
         except (ShoalError, OSError) as error:
             _report(
                 self._reports,

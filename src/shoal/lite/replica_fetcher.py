@@ -19,6 +19,7 @@ from shoal.client.connection import Connection
 from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.codes import Code
 from shoal.lite.dial import Peer, dial
+from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX
 from shoal.lite.log.header import HEADER_SIZE, unpack_header
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
@@ -147,7 +148,7 @@ class ReplicaFetcher:
             request = encode_fetch_request(
                 FETCH_VERSION,
                 correlation_id=correlation_id,
-                client_id=f"broker-{self._follower.broker_id}",
+                client_id=f"{NODE_CLIENT_PREFIX}{self._follower.broker_id}",
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=_MAX_BYTES,

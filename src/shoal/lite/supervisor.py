@@ -10,7 +10,7 @@ input closes, and everything that it started is gone within 2 seconds. If it is 
 lifeline of its nodes closes.
 
 Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, mostly a
-node, and sometimes a topic and a partition; each gets one line back.
+node, and sometimes a topic and a partition, or a fault; each gets one line back.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
 from shoal.lite.codes import Refused
 from shoal.lite.controller.profiles import profile_properties
 from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
-from shoal.lite.embedded import EmbeddedController
+from shoal.lite.embedded import CONTROLLER_ID, EmbeddedController
+from shoal.lite.faults.channel import SupervisorEnd
+from shoal.lite.faults.plan import FaultPlan
 from shoal.lite.fork_server import ForkServer
 from shoal.lite.spec import (
     READY_PATIENCE_S,
@@ -52,6 +54,7 @@ from shoal.model.topics import TopicPartition
 ORPHAN_PATIENCE_S = 1.0
 _LOCK_PATIENCE_S = 5.0
 _LINE_LIMIT_BYTES = 64 * 1024
+_FAULT_PATIENCE_S = 20.0
 
 # Linux lets two sockets have a port as long as only one listens; macOS does not.
 _CAN_RESERVE = sys.platform == "linux"
@@ -77,6 +80,8 @@ class NodeState:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Bound, never listened on: nobody else gets the port while its broker is down.
     reservation: socket.socket | None = None
+    # To the process that was started last.
+    faults: SupervisorEnd | None = None
 
     def described(self) -> dict[str, Any]:
         return {
@@ -106,6 +111,7 @@ class Supervisor:
             broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
             for broker_id in broker_ids
         }
+        self._faults = FaultPlan()
         self._token = secrets.token_hex(16)
         self._end = asyncio.Event()
         self._stop_patience_s = STOP_PATIENCE_S
@@ -207,7 +213,10 @@ class Supervisor:
             controller=self._controller_address,
             properties=properties_of(broker_id, self._properties),
         )
-        self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"))
+        faults = node.faults = SupervisorEnd(self._faults.hit)
+        faults.tell(self._faults.part_of(broker_id))
+        self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"), faults.other_end)
+        faults.other_end.close()
         try:
             async with asyncio.timeout(READY_PATIENCE_S):
                 await node.started
@@ -275,6 +284,7 @@ class Supervisor:
         if node.reservation is not None:
             node.reservation.close()
         del self._nodes[broker_id]
+        self._faults.forget(broker_id)
         self._save_folder()
         # Whoever gets this id next must not find what this broker left.
         shutil.rmtree(self._folder.broker(broker_id), ignore_errors=True)
@@ -330,6 +340,8 @@ class Supervisor:
             node.state = "dead"
             node.pid = 0
             node.ended.set()
+            if node.faults is not None:
+                node.faults.close()
             log_file = self._folder.log_file(f"broker-{node.id}")
             # The folder may be a temporary one that goes with the cluster, log and all.
             died = f"broker {node.id} died at start: {_last_line(log_file)}"
@@ -366,21 +378,46 @@ class Supervisor:
         if not hmac.compare_digest(str(request.get("token")).encode(), self._token.encode()):
             raise ValueError("wrong token")
         try:
-            await self._obey(request)
+            told = await self._obey(str(request.get("command")), request)
         except ShoalError as error:
             return {"error": str(error), "remedy": error.remedy}
-        return self._status()
+        return self._status() | told
 
-    async def _obey(self, request: dict[str, Any]) -> None:
-        command = str(request.get("command"))
-        if command == "status":
-            return
-        if command == "shutdown":
-            self._end.set()
-            return
+    async def _obey(self, command: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Do it; returns what is told besides the state of the nodes."""
+        if command == "fault":
+            return await self._plant(request)
+        if command == "faults":
+            return {"faults": self._faults.described()}
         if command == "add":
             await self._add()
-            return
+        elif command == "shutdown":
+            self._end.set()
+        elif command != "status":
+            await self._act(command, request)
+        return {}
+
+    async def _plant(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Change what is wrong; returns when all nodes that run do as they are told."""
+        told = self._faults.plant(request, [*self._nodes, CONTROLLER_ID])
+        running = []
+        for node in self._nodes.values():
+            if node.faults is not None and node.state != "dead":
+                done = node.faults.tell(self._faults.part_of(node.id))
+                # One that is paused takes it in when it goes on.
+                if node.state == "running":
+                    running.append(done)
+        if not running:
+            return told
+        finished, late = await asyncio.wait(running, timeout=_FAULT_PATIENCE_S)
+        if late:
+            raise SystemFailure(f"{len(late)} node(s) did not take the fault in")
+        for error in filter(None, (done.result() for done in finished)):
+            raise UsageError(error)
+        return told
+
+    async def _act(self, command: str, request: dict[str, Any]) -> None:
+        """Do something to a node, or to a partition with the help of one."""
         if command not in {*self._commands, "move-leader", "shrink-in-sync"}:
             raise UsageError(f"there is no command {command!r}")
         broker_id = request.get("node")

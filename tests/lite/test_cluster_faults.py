@@ -1,0 +1,215 @@
+"""Faults on purpose: links, disks and requests of real clusters go wrong, and are healed."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.lite.codes import Code
+from shoal.model.errors import SystemFailure, UsageError
+from shoal.wire.api_keys import ApiKey
+from support.lite_batches import batch_of, values_of
+from support.lite_client import HungUp, PlainClient, at
+from support.lite_clusters import (
+    Load,
+    create_topic,
+    eventually,
+    in_sync,
+    partition_of,
+    read,
+    replicas_are_equal,
+    send,
+)
+
+IMPATIENT = {"replica.lag.time.max.ms": "1000"}
+EVERYONE = {1, 2, 3}
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[LiteCluster]:
+    with LiteCluster(brokers=3, properties=IMPATIENT) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own() -> Iterator[LiteCluster]:
+    """For tests that restart brokers, with one topic, `t`."""
+    with LiteCluster(brokers=3, properties=IMPATIENT) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        yield cluster
+
+
+@pytest.fixture
+def topic(three: LiteCluster) -> Iterator[str]:
+    """A topic of the test's own with one partition, all of whose replicas are in sync."""
+    name = f"t{next(_numbers)}"
+    create_topic(three, name, 1, 3)
+    yield name
+    three.heal()
+    eventually(lambda: in_sync(three, name) == EVERYONE)
+
+
+def leader_and_followers(cluster: LiteCluster, topic: str) -> tuple[int, int, int]:
+    leader = partition_of(cluster, topic).leader
+    first, second = sorted(EVERYONE - {leader})
+    return leader, first, second
+
+
+@pytest.mark.parametrize("towards", ["both", "leader", "follower"])
+def test_a_follower_behind_a_cut_link_leaves_the_in_sync_set(
+    three: LiteCluster, topic: str, towards: str
+) -> None:
+    leader, cut_off, other = leader_and_followers(three, topic)
+    with Load(three, topic) as load:
+        if towards == "leader":
+            three.cut_link(cut_off, leader, one_way=True)
+        else:
+            three.cut_link(leader, cut_off, one_way=towards == "follower")
+        eventually(lambda: in_sync(three, topic) == {leader, other})
+        load.goes_on()
+        three.heal_link(leader, cut_off)
+        eventually(lambda: in_sync(three, topic) == EVERYONE)
+        load.goes_on()
+    load.check(three)
+    eventually(lambda: replicas_are_equal(three, topic))
+    assert three.faults() == []
+
+
+def test_a_slow_link_slows_what_waits_for_all_replicas(three: LiteCluster, topic: str) -> None:
+    leader, slow, _ = leader_and_followers(three, topic)
+    with Load(three, topic) as load:
+        three.slow_link(leader, slow, 150, one_way=True)
+        assert max(load.goes_on() for _ in range(5)) >= 0.05
+        assert in_sync(three, topic) == EVERYONE
+        three.heal()
+        load.goes_on()
+    load.check(three)
+
+
+def test_a_link_stays_cut_when_a_node_is_restarted(own: LiteCluster) -> None:
+    leader, cut_off, other = leader_and_followers(own, "t")
+    with Load(own, "t") as load:
+        own.cut_link(leader, cut_off)
+        eventually(lambda: in_sync(own, "t") == {leader, other})
+        own.kill(cut_off)
+        own.restart(cut_off)
+        for _ in range(10):
+            load.goes_on()
+            assert in_sync(own, "t") == {leader, other}
+        own.heal()
+        eventually(lambda: in_sync(own, "t") == EVERYONE)
+    load.check(own)
+
+
+def test_a_leader_that_is_cut_off_acknowledges_nothing(three: LiteCluster, topic: str) -> None:
+    leader, first, second = leader_and_followers(three, topic)
+    for follower in (first, second):
+        three.cut_link(leader, follower)
+    outcome = send(three, topic, b"a", message_timeout_ms=3000)
+    # The in-sync set shrinks to the leader alone, which is too few.
+    assert outcome == ["_MSG_TIMED_OUT"]
+    three.heal()
+    assert send(three, topic, b"b") == [None]
+    assert read(three, topic)[0][-1] == b"b"
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_a_failed_disk_costs_the_leadership_and_nothing_else(own: LiteCluster, error: str) -> None:
+    leader, first, second = leader_and_followers(own, "t")
+    with Load(own, "t") as load:
+        own.fail_disk(leader, writes=error)
+        eventually(lambda: partition_of(own, "t").leader in {first, second})
+        load.goes_on()
+        assert leader not in in_sync(own, "t")
+        own.heal_disk(leader)
+        own.restart(leader)
+        eventually(lambda: in_sync(own, "t") == EVERYONE)
+    load.check(own)
+    eventually(lambda: replicas_are_equal(own, "t"))
+
+
+def test_a_slow_disk_makes_everything_slow(three: LiteCluster, topic: str) -> None:
+    with Load(three, topic) as load:
+        three.fail_disk(partition_of(three, topic).leader, delay_ms=100)
+        assert max(load.goes_on() for _ in range(5)) >= 0.05
+        three.heal()
+        load.goes_on()
+    load.check(three)
+
+
+def test_requests_fail_with_an_error_so_many_times(three: LiteCluster, topic: str) -> None:
+    leader = next(n for n in three.nodes() if n.id == partition_of(three, topic).leader)
+    fault = three.fail_requests(leader.id, ApiKey.PRODUCE, times=2, error=Code.NOT_ENOUGH_REPLICAS)
+    assert three.requests_left(fault) == 2
+    with PlainClient(f"{leader.host}:{leader.port}") as client:
+        for _ in range(2):
+            assert client.produce(topic, batch_of(b"x")).error_code == Code.NOT_ENOUGH_REPLICAS
+        assert client.produce(topic, batch_of(b"a")).error_code == 0
+        assert values_of(bytes(client.fetch(at(topic, 0)).partitions[0].records)) == [b"a"]
+    assert three.requests_left(fault) == 0
+
+
+def test_a_request_fails_by_a_closed_connection_before_or_after_it_took_effect(
+    three: LiteCluster, topic: str
+) -> None:
+    leader = next(n for n in three.nodes() if n.id == partition_of(three, topic).leader)
+    address = f"{leader.host}:{leader.port}"
+    three.fail_requests(leader.id, ApiKey.PRODUCE)
+    with PlainClient(address) as client, pytest.raises(HungUp):
+        client.produce(topic, batch_of(b"not written"))
+    three.fail_requests(leader.id, ApiKey.PRODUCE, lose_answer=True)
+    with PlainClient(address) as client, pytest.raises(HungUp):
+        client.produce(topic, batch_of(b"written"))
+    assert read(three, topic)[0] == [b"written"]
+    # An idempotent producer that hears nothing sends again, and is not counted twice.
+    three.fail_requests(leader.id, ApiKey.PRODUCE, times=3, lose_answer=True)
+    assert send(three, topic, b"a", b"b", enable_idempotence=True) == [None, None]
+    assert read(three, topic)[0] == [b"written", b"a", b"b"]
+
+
+def test_fetches_of_followers_and_of_other_clients_are_let_through(
+    three: LiteCluster, topic: str
+) -> None:
+    leader = next(n for n in three.nodes() if n.id == partition_of(three, topic).leader)
+    three.fail_requests(leader.id, ApiKey.FETCH, times=1, error=Code.FENCED_LEADER_EPOCH)
+    three.fail_requests(leader.id, ApiKey.PRODUCE, times=1, client_id="somebody else")
+    assert send(three, topic, b"a") == [None]
+    with PlainClient(f"{leader.host}:{leader.port}") as client:
+        [failed] = client.fetch(at(topic, 0)).partitions
+        assert failed.error_code == Code.FENCED_LEADER_EPOCH
+        [fetched] = client.fetch(at(topic, 0)).partitions
+        assert values_of(bytes(fetched.records)) == [b"a"]
+    assert [fault["client_id"] for fault in three.faults()] == ["somebody else"]
+
+
+def test_a_paused_node_takes_a_fault_in_when_it_goes_on(three: LiteCluster, topic: str) -> None:
+    leader, cut_off, other = leader_and_followers(three, topic)
+    with Load(three, topic) as load:
+        three.pause(cut_off)
+        three.cut_link(leader, cut_off)
+        assert len(three.faults()) == 2
+        three.resume(cut_off)
+        eventually(lambda: in_sync(three, topic) == {leader, other})
+        load.goes_on()
+
+
+def test_what_is_no_fault_is_refused(three: LiteCluster) -> None:
+    with pytest.raises(SystemFailure, match="no node 7"):
+        three.cut_link(1, 7)
+    with pytest.raises(SystemFailure, match="two ends"):
+        three.cut_link(2, 2)
+    with pytest.raises(SystemFailure, match="no delay"):
+        three.slow_link(1, 2, -1)
+    with pytest.raises(SystemFailure, match="no error of a disk"):
+        three.fail_disk(1, writes="EFUN")
+    with pytest.raises(SystemFailure, match="no API 1000"):
+        three.fail_requests(1, 1000)
+    with pytest.raises(SystemFailure, match="12345 is no error code"):
+        three.fail_requests(1, ApiKey.FETCH, error=12345)
+    with pytest.raises(SystemFailure, match="0 times"):
+        three.fail_requests(1, ApiKey.FETCH, times=0)
+    with pytest.raises(UsageError, match="not both"):
+        three.fail_requests(1, ApiKey.FETCH, error=1, lose_answer=True)
+    assert three.faults() == []

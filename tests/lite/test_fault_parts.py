@@ -1,0 +1,216 @@
+"""The parts of faults by themselves: answers with an error of every API, links, what is told."""
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from shoal.client.connection import Connection, connect
+from shoal.client.errors import ConnectionLost
+from shoal.lite.api.registry import Request
+from shoal.lite.api.table import APIS
+from shoal.lite.codes import Code
+from shoal.lite.faults.answers import error_values
+from shoal.lite.faults.links import FREE, Link, Links, Way
+from shoal.lite.faults.plan import FaultPlan
+from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX, RequestFaults
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.building import shape_of
+from shoal.wire.messages import (
+    RequestFrame,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    request_class,
+    response_class,
+)
+
+EVERY_VERSION = [
+    (key, version) for key, api in APIS.items() for version in range(api.least, api.most + 1)
+]
+
+
+def sample(cls: type[Any]) -> Any:
+    """A message with one of everything."""
+    values: dict[str, Any] = {}
+    for field in fields(cls):
+        shape = shape_of(field)
+        kind = str(field.metadata.get("kafka_type"))
+        if shape.is_structure:
+            item: Any = sample(shape.item_type)
+        elif kind.startswith("timedelta"):
+            item = dt.timedelta(milliseconds=1)
+        else:
+            plain = {"string": "x", "bytes": b"", "records": None, "bool": False, "float64": 0.0}
+            item = UUID(int=5) if kind == "uuid" else plain.get(kind, 1)
+        values[field.name] = (item,) if shape.is_array else item
+    return cls(**values)
+
+
+def codes_in(message: Any) -> set[int]:
+    """Every error code in an answer."""
+    found = set()
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if field.name == "error_code":
+            found.add(int(value))
+        for item in value if isinstance(value, tuple) else [value]:
+            if is_dataclass(item) and not isinstance(item, type):
+                found |= codes_in(item)
+    return found
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_every_api_can_answer_with_an_error(key: int, version: int) -> None:
+    asked = sample(request_class(key, version))
+    frame = memoryview(encode_request(asked, correlation_id=7, client_id="me"))
+    request = Request(frame, decode_request_header(frame))
+    answer = request.answer(**error_values(request, Code.INVALID_REQUEST))
+    assert answer is not None
+    data = b"".join(bytes(part) for part in answer)
+    correlation_id, response = decode_response(data, response_class(key, version))
+    assert correlation_id == 7
+    told = codes_in(response) - {0}
+    # Metadata has no room above its topics, and Fetch says what concerns partitions there.
+    assert told == {Code.INVALID_REQUEST}
+
+
+# Links, over a socket to somebody who sends everything back
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def connection() -> AsyncIterator[Connection]:
+    server = await asyncio.start_server(_echo, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    made = await connect(host, port, max_in_flight=5, limit_bytes=1000)
+    yield made
+    await made.close()
+    server.close()
+
+
+def ask(connection: Connection) -> "asyncio.Future[memoryview]":
+    """The answer to a request is the request itself."""
+    return connection.submit(lambda number: [number.to_bytes(4, "big")], name="Echo", timeout_s=20)
+
+
+@pytest.mark.parametrize("link", [Link(Way(True), FREE), Link(FREE, Way(True))])
+async def test_a_cut_link_stalls_and_nothing_is_lost(connection: Connection, link: Link) -> None:
+    links = Links()
+    links.made(2, connection)
+    first = await ask(connection)
+    links.change({2: link})
+    held = [ask(connection) for _ in range(3)]
+    done, _ = await asyncio.wait(held, timeout=0.2)
+    assert not done
+    assert not connection.is_closed
+    links.change({3: link})
+    assert [bytes(frame) for frame in await asyncio.gather(*held)] == [
+        number.to_bytes(4, "big") for number in (2, 3, 4)
+    ]
+    assert bytes(first) == b"\0\0\0\1"
+    assert bytes(await ask(connection)) == b"\0\0\0\5"
+
+
+async def test_while_a_link_is_cut_even_the_end_of_the_other_side_is_not_heard() -> None:
+    async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(8))
+        writer.close()
+
+    server = await asyncio.start_server(answer_and_close, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    connection = await connect(host, port, max_in_flight=1, limit_bytes=1000)
+    links = Links()
+    links.change({2: Link(incoming=Way(True))})
+    links.made(2, connection)
+    answer = ask(connection)
+    await asyncio.sleep(0.2)
+    assert not connection.is_closed
+    links.change({})
+    assert bytes(await answer) == b"\0\0\0\1"
+    with pytest.raises(ConnectionLost, match="closed"):
+        await ask(connection)
+    await connection.close()
+    server.close()
+
+
+async def test_a_slow_link_keeps_the_order(connection: Connection) -> None:
+    links = Links()
+    links.made(2, connection)
+    links.change({2: Link(Way(delay_ms=30), Way(delay_ms=40))})
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
+    assert [frame[3] for frame in frames] == [1, 2, 3, 4]
+    assert loop.time() - began >= 0.07
+
+
+async def test_no_connection_is_made_over_a_cut_link() -> None:
+    links = Links()
+    links.change({2: Link(incoming=Way(True))})
+    await links.way_is_open(3)
+    waiting = asyncio.create_task(links.way_is_open(2))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    links.change({})
+    await waiting
+
+
+# What nodes are told
+
+
+def test_each_node_is_told_its_own_end_of_a_link() -> None:
+    plan = FaultPlan()
+    wish = {"kind": "link", "source": 1, "target": 2, "is_cut": True, "delay_ms": 0}
+    plan.plant(wish | {"one_way": True}, {1, 2, 3})
+    assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
+    assert plan.part_of(2)["links"] == {1: [FREE, Way(True)]}
+    assert plan.part_of(3)["links"] == {}
+    plan.plant({"kind": "isolate", "node": 3}, {1, 2, 3})
+    assert plan.part_of(3)["links"] == {1: [Way(True)] * 2, 2: [Way(True)] * 2}
+    plan.forget(3)
+    assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
+
+
+def test_a_fault_goes_on_counting_when_others_come_and_when_its_node_is_restarted() -> None:
+    plan = FaultPlan()
+    wish = {
+        "kind": "request",
+        "node": 1,
+        "api_key": ApiKey.FETCH,
+        "times": 3,
+        "how": "hang-up",
+        "error_code": 0,
+        "client_id": None,
+    }
+    number = plan.plant(wish, {1})["fault"]
+    node = RequestFaults()
+    node.on_hit = plan.hit
+    node.change(plan.part_of(1)["requests"])
+    header = RequestFrame(ApiKey.FETCH, 12, 1, "me", 0)
+    assert node.take(header) is not None
+    assert node.take(header._replace(api_key=ApiKey.PRODUCE)) is None
+    assert node.take(header._replace(client_id=f"{NODE_CLIENT_PREFIX}2")) is None
+    node.change(plan.part_of(1)["requests"])
+    assert plan.left(number) == 2
+    again = RequestFaults()
+    again.on_hit = plan.hit
+    again.change(plan.part_of(1)["requests"])
+    assert again.take(header)
+    assert again.take(header)
+    assert again.take(header) is None
+    assert not again
+    assert plan.left(number) == 0
