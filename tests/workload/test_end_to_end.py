@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition as ForeignPartition
 from shoal.client.client import Client
 from shoal.model.errors import UsageError
 from shoal.model.ledger import OK, UNKNOWN
-from shoal.workload.envelope import Kind, decode_message, run_hash
+from shoal.model.runs import run_hash
+from shoal.workload.envelope import Kind, decode_message
 from shoal.workload.ledger import Run, first_free_numbers
 from shoal.workload.producer import produce
 from shoal.workload.specs import ProducedTopic, StartingPoint
@@ -224,7 +225,7 @@ async def test_without_acknowledgements_every_attempt_is_unknown(bench: Bench) -
 
 async def test_topics_with_fewer_and_more_lanes_than_partitions(bench: Bench) -> None:
     topics = (ProducedTopic("few", PARTITIONS, 3), ProducedTopic("many", PARTITIONS, 10))
-    summary = await bench.produce(bench.spec(topics=topics, messages=130, drain_timeout_s=0.0))
+    summary = await bench.produce(bench.spec(topics=topics, messages=260, drain_timeout_s=0.0))
     assert summary.ok == 260
     attempts = identities(bench.run(), "attempts")
     for topic in topics:

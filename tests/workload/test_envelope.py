@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.errors import UsageError
+from shoal.model.runs import run_hash
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     LONGEST_PRODUCER,
@@ -21,7 +22,6 @@ from shoal.workload.envelope import (
     Kind,
     decode_message,
     encode_message,
-    run_hash,
     smallest_message,
     topic_hash,
 )

@@ -21,6 +21,7 @@ from shoal.audit.arrays import LARGEST
 from shoal.audit.read import Piece, Vocabulary, read_rows
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import COMMIT_KINDS, FORMAT, FORMAT_KEY, TABLES
+from shoal.model.runs import is_by_hash, run_hash
 
 Json = Mapping[str, Any]
 
@@ -63,7 +64,8 @@ class Ledger:
 
     @property
     def run(self) -> str:
-        return str(self.folders[0].plan.get("run", ""))
+        names = [str(folder.plan.get("run", "")) for folder in self.folders]
+        return next((name for name in names if name and not is_by_hash(name)), names[0])
 
     def commits(self, kind: str) -> Iterator[Json]:
         for folder in self.folders:
@@ -94,7 +96,8 @@ def open_ledger(directories: Iterable[Path]) -> Ledger:
     if not folders:
         raise UsageError("no run folder was named")
     runs = sorted({str(folder.plan.get("run")) for folder in folders})
-    if len(runs) > 1:
+    # A consumer that was told no run and met none is at home in every run.
+    if len({run_hash(run) for run in runs if run}) > 1:
         raise LedgerError(
             f"these folders are of different runs: {', '.join(runs)}",
             remedy="audit the folders of one run together",

@@ -107,7 +107,7 @@ def make_setting(ledger: Ledger) -> Setting:
     return Setting(
         run=ledger.run,
         promises=promises,
-        has_mirror=any(_has_mirror(plan) for plan in plans)
+        has_mirror=(any(_has_mirror(plan) for plan in plans) and not _is_one_cluster(plans))
         or any(row["cluster"] == "target" for row in scans),
         groups=tuple(sorted(set(_groups(ledger, positions)))) or ("",),
         acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
@@ -162,6 +162,19 @@ def _stream(line: Mapping[str, Any]) -> Stream:
 def _has_mirror(plan: Mapping[str, Any]) -> bool:
     clusters = plan.get("clusters") or {}
     return bool(plan.get("mirror")) or clusters.get("target") is not None
+
+
+def _is_one_cluster(plans: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether producers and consumers that ran alone were at the same cluster, by its id."""
+    ids = {
+        side: {
+            cluster.get("cluster_id")
+            for plan in plans
+            if isinstance(cluster := (plan.get("clusters") or {}).get(side), Mapping)
+        }
+        for side in ("source", "target")
+    }
+    return None not in ids["source"] and len(ids["source"]) == 1 and ids["source"] == ids["target"]
 
 
 def _measure_from_us(plan: Mapping[str, Any]) -> int:

@@ -30,6 +30,8 @@ COMMANDS = {
     "cluster": "shoal.cli.cluster:cluster",
     "doctor": "shoal.cli.doctor:doctor",
     "mirror": "shoal.cli.mirror:mirror",
+    "produce": "shoal.cli.produce:produce",
+    "consume": "shoal.cli.produce:consume",
     "runs": "shoal.cli.runs:runs",
 }
 

@@ -22,6 +22,7 @@ from shoal.workload.chores import Chore
 from shoal.workload.control import Arrival, Control
 from shoal.workload.envelope import Kind
 from shoal.workload.fetcher import Fetcher
+from shoal.workload.live import LiveCheck
 from shoal.workload.reading import Delivered, FoundBatch, LogReader
 from shoal.workload.recorder import Recorder
 from shoal.workload.rows import Names
@@ -41,12 +42,21 @@ Longs = np.ndarray[Any, np.dtype[np.int64]]
 class ConsumerSummary(JsonSpec):
     """What a consumer did."""
 
+    run: str  # as it was told, or found out
     consumer: str
     group: str
     received: int
     unreadable: int
     markers: int
     foreign: int
+    # First impressions; see `live`.
+    open_gaps: int
+    duplicates: int
+    late: int
+    missing_tails: int
+    latency_p50_us: int
+    latency_p99_us: int
+    latency_max_us: int
 
 
 async def consume(
@@ -78,6 +88,7 @@ class _Consumer:
             receive=self._receive,
             moved=self._moved,
         )
+        self.live = LiveCheck(from_start=spec.from_start)
         self._sealing = Chore()
         self._arrived: set[Arrival] = set()
         self._told: set[Arrival] = set()
@@ -182,6 +193,7 @@ class _Consumer:
 
     def _record_receipts(self, delivered: Delivered, received_us: Longs) -> None:
         assignments = np.array([self._assignments[tp] for tp in self._logs.logs], np.int32)
+        self._look_at(delivered, received_us)
         self._recorder.append(
             "receipts",
             **self._columns(delivered),
@@ -192,15 +204,30 @@ class _Consumer:
             intact=delivered.messages.intact,
         )
 
+    def _look_at(self, delivered: Delivered, received_us: Longs) -> None:
+        messages = delivered.messages
+        readable = messages.sequence >= 0
+        self.live.saw(
+            messages.producer[readable],
+            messages.topic[readable],
+            messages.lane[readable],
+            messages.sequence[readable],
+        )
+        sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
+        known = sent_us >= 0
+        self.live.latency.add((received_us - sent_us)[known])
+
     def _record_markers(self, delivered: Delivered, received_us: Longs) -> None:
         messages = delivered.messages
         sent_us = np.where(messages.sent_us < 0, delivered.timestamp_us, messages.sent_us)
         columns = self._columns(delivered)
         self._recorder.append("markers", **columns, sent_us=sent_us, received_us=received_us)
         names = self._logs.messages
-        rows = zip(messages.producer, messages.topic, messages.lane, messages.intact, strict=True)
-        for producer, topic, lane, is_intact in rows:
+        columns_read = (messages.producer, messages.topic, messages.lane, messages.sequence)
+        rows = zip(*columns_read, messages.intact, strict=True)
+        for producer, topic, lane, count, is_intact in rows:
             if is_intact:
+                self.live.marker(producer, topic, lane, count)
                 name = names.producers[producer]
                 self._arrived.add(Arrival(name, names.topics[topic], int(lane), self._spec.group))
 
@@ -239,13 +266,22 @@ class _Consumer:
 
     def _summary(self) -> ConsumerSummary:
         counts = self._counts.tolist()
+        latency, impression = self.live.latency, self.live.impression()
         return ConsumerSummary(
+            run=self._logs.messages.run,
             consumer=self._spec.consumer,
             group=self._spec.group,
             received=counts[Kind.MESSAGE],
             unreadable=counts[Kind.UNREADABLE],
             markers=counts[Kind.MARKER],
             foreign=counts[Kind.FOREIGN],
+            open_gaps=impression.open_gaps,
+            duplicates=impression.duplicates,
+            late=impression.late,
+            missing_tails=impression.missing_tails,
+            latency_p50_us=latency.percentile_us(50),
+            latency_p99_us=latency.percentile_us(99),
+            latency_max_us=latency.max_us,
         )
 
     async def _end(self) -> ConsumerSummary:

@@ -31,10 +31,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from hashlib import blake2b
 from typing import NamedTuple
 
 from shoal.model.errors import UsageError
+from shoal.model.runs import run_hash
 from shoal.wire.crc import crc32c
 from shoal.wire.records import append_headers
 
@@ -110,10 +110,6 @@ def smallest_message(producer: str, *, in_headers: bool) -> int:
     if in_headers:
         return BLOCK_SIZE + 1 + len(producer)
     return len(producer) + 1 + NUMBER_DIGITS + 1 + TIME_DIGITS + 1 + BLOCK_SIZE
-
-
-def run_hash(run: str) -> int:
-    return int.from_bytes(blake2b(run.encode(), digest_size=8).digest(), "big")
 
 
 def topic_hash(topic: str) -> int:

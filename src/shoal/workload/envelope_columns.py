@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.model.errors import UsageError
+from shoal.model.runs import name_by_hash, run_hash
 from shoal.wire.columns import ByteColumn, RecordColumns
 from shoal.workload import kernels
 from shoal.workload.envelope import (
@@ -21,9 +22,9 @@ from shoal.workload.envelope import (
     NUMBER_DIGITS,
     Envelope,
     Kind,
+    decode_message,
     header_section,
     identity_block,
-    run_hash,
     topic_hash,
 )
 from shoal.workload.keys import KEY_PREFIX, lane_keys
@@ -129,10 +130,13 @@ class ReadMessages:
 
 
 class MessageReader:
-    """Reads the messages of one run; collects the names of producers as it meets them."""
+    """Reads the messages of one run; collects the names of producers as it meets them.
+
+    Told no run, it reads the messages of the first run that it meets.
+    """
 
     def __init__(self, run: str, topics: list[str]) -> None:
-        self._run = np.uint64(run_hash(run))
+        self.run = run
         self.topics = ["", *topics]
         self.producers = [""]
         self._topic_of_hash = {topic_hash(name): i for i, name in enumerate(topics, start=1)}
@@ -141,6 +145,7 @@ class MessageReader:
 
     def read(self, records: RecordColumns) -> ReadMessages:
         """Say of every record what it is."""
+        self.run = self.run or _first_run(records)
         count = len(records.value_start)
         kinds = np.empty(count, np.int8)
         name_hashes, topic_hashes = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
@@ -158,7 +163,7 @@ class MessageReader:
                 records.header_length,
             ),
             self._known,
-            self._run,
+            np.uint64(run_hash(self.run)),
             (
                 kinds,
                 name_hashes,
@@ -191,6 +196,16 @@ class MessageReader:
             self._topic_of_hash[code] = len(self.topics)
             self.topics.append(f"#{code:08x}")
         return self._topic_of_hash.get(code, 0)
+
+
+def _first_run(records: RecordColumns) -> str:
+    """The run of the first message of ours, or nothing."""
+    values = records.values()
+    for i in range(len(records)):
+        message = decode_message(None, values.at(i), ())
+        if message is not None:
+            return name_by_hash(message.run)
+    return ""
 
 
 def _look_up(codes: Any, index_of: Any) -> Ints:

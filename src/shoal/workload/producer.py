@@ -100,7 +100,8 @@ class _Topic:
             topic.lanes,
         )
         schedule = SteadySchedule.at_rate(start_us, spec.rate_per_s)
-        end = spec.messages if spec.messages is not None else MOST_MESSAGES
+        messages = spec.messages_to(topic)
+        end = messages if messages is not None else MOST_MESSAGES
         if spec.duration_s is not None:
             end = min(end, schedule.due(start_us + int(spec.duration_s * 1e6) - 1))
         self.outbox = TopicOutbox(

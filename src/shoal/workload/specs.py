@@ -80,8 +80,8 @@ class ProducerSpec(JsonSpec):
     producer: str
     topics: tuple[ProducedTopic, ...]
     rate_per_s: float  # to each topic
-    messages: int | None = None  # to each topic; None: until the duration is over
-    duration_s: float | None = None  # None: until all messages are sent
+    messages: int | None = None  # in all, evenly over the topics; None: until told to finish
+    duration_s: float | None = None  # None: until all messages are sent, or told to finish
     start_us: int = 0  # when the first message is due; 0: at once
     size_bytes: int = 1024
     use_headers: bool = False
@@ -100,12 +100,17 @@ class ProducerSpec(JsonSpec):
     first_numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.messages is None and self.duration_s is None:
-            raise ConfigError("a producer needs a number of messages or a duration")
         if self.acks not in (-1, 0, 1):
             raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.idempotent and self.acks != -1:
             raise ConfigError("an idempotent producer needs acks -1 (all)")
+
+    def messages_to(self, topic: ProducedTopic) -> int | None:
+        """How many of the messages go to that topic; the first topics take what is left over."""
+        if self.messages is None:
+            return None
+        share, rest = divmod(self.messages, len(self.topics))
+        return share + (self.topics.index(topic) < rest)
 
     def client_properties(self) -> dict[str, str]:
         """What the client that is handed to this producer must be configured with."""
@@ -157,6 +162,7 @@ class ConsumerSpec(JsonSpec):
     topics: tuple[str, ...]  # as the producers call them
     partitions: tuple[StartingPoint, ...]
     cluster: str = "target"
+    from_start: bool = True  # whether everything of the run lies at or above the starting points
     fetching: FetchSettings = field(default_factory=FetchSettings)
 
 

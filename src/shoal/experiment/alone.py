@@ -1,0 +1,261 @@
+"""A producer or a consumer that runs alone: one process, one folder of ledgers, no driver.
+
+Rules:
+- Two places that share nothing leave two folders of one run; an audit joins them. `run.json`
+  names each cluster by its id, so that the judge sees whether a mirror lay between them.
+- A folder is new, or left by an earlier process of the same role and run: then this one goes
+  on as its next incarnation, a producer above all numbers that may have been used.
+- The first signal ends it in order: a producer sends nothing new, waits for its answers and
+  drains; a consumer seals what it has. The second ends it at once; what is sealed stays.
+- A producer alone does not see its markers arrive: it writes them for as long as it is told.
+"""
+
+import asyncio
+import math
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.client.client import Client
+from shoal.client.metadata import ClusterMetadata
+from shoal.client.results import EARLIEST, LATEST
+from shoal.experiment.run import surroundings
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.workload.consumer import ConsumerSummary, consume
+from shoal.workload.control import LocalControl
+from shoal.workload.ledger import (
+    RUN_FILE,
+    CommitLog,
+    create_run,
+    first_free_numbers,
+    open_run,
+    update_run,
+)
+from shoal.workload.producer import ProducerSummary, produce
+from shoal.workload.recorder import Recorder
+from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, StartingPoint
+
+Json = dict[str, Any]
+OnProgress = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a consumer alone is told besides its spec."""
+
+    topics: tuple[str, ...]  # as they are called on the cluster that is read
+    prefix: str = ""  # what a mirror put before the names
+    from_start: bool = True
+    duration_s: float | None = None
+    idle_s: float | None = None  # ends when nothing more has arrived for so long
+    messages: int | None = None
+
+
+async def produce_alone(
+    spec: ProducerSpec,
+    properties: Mapping[str, str],
+    *,
+    lanes: int | None,
+    folder: Path,
+    on_progress: OnProgress,
+) -> ProducerSummary:
+    """Send what the spec says; its topics need only names. `lanes`: partitions of the target."""
+    async with Client({**properties, **spec.client_properties()}) as client:
+        cluster = await _existing(client, [topic.name for topic in spec.topics])
+        sizes = {t.name: len(cluster.topics[t.name].partitions) for t in spec.topics}
+        topics = tuple(ProducedTopic(name, size, lanes or size) for name, size in sizes.items())
+        spec = replace(spec, topics=topics)
+        described = {
+            "run": spec.run,
+            "role": f"producer {spec.producer}",
+            "promises": {"delivery": "at_least_once", "order": True},
+            "acks": spec.acks,
+            "topics": {
+                topic.name: {"lanes": topic.lanes, "partitions": topic.partitions}
+                for topic in topics
+            },
+            "clusters": {"source": _described(properties, cluster)},
+            "groups": [],
+        }
+        async with _folder(folder, described, worker="producer") as (recorder, log):
+            taken = first_free_numbers(
+                log.lines(), spec.producer, {t.name: t.lanes for t in topics}
+            )
+            control = LocalControl(groups=["elsewhere"], on_progress=on_progress)
+            with _signals(control.finish, control.stop):
+                return await produce(replace(spec, first_numbers=taken), client, recorder, control)
+
+
+async def consume_alone(
+    spec: ConsumerSpec,
+    reading: Reading,
+    properties: Mapping[str, str],
+    *,
+    folder: Path,
+    on_progress: OnProgress,
+) -> ConsumerSummary:
+    """Read the topics and record every delivery until told to stop."""
+    async with Client(properties) as client:
+        cluster = await _existing(client, list(reading.topics))
+        points = await _starting_points(client, cluster, reading)
+        spec = replace(
+            spec,
+            run=spec.run or _run_of(folder),
+            topics=tuple(dict.fromkeys(point.recorded_name for point in points)),
+            partitions=points,
+            from_start=reading.from_start,
+        )
+        described = {
+            "run": spec.run,
+            "role": f"consumer {spec.consumer}",
+            "topics": {},
+            "clusters": {"target": _described(properties, cluster)},
+            "groups": [spec.group],
+        }
+        async with _folder(folder, described, worker="consumer") as (recorder, log):
+            ending = _Ending(reading, on_progress)
+            control = LocalControl(
+                groups=[spec.group], commit=log.append, on_progress=ending.on_progress
+            )
+            with _signals(control.stop, control.stop):
+                summary = await ending.watch(control, consume(spec, client, recorder, control))
+            if not spec.run:
+                _name_run(folder, summary.run)
+            return summary
+
+
+class _Ending:
+    """Stops a consumer when it has what it was told to wait for."""
+
+    def __init__(self, reading: Reading, on_progress: OnProgress) -> None:
+        self._reading = reading
+        self._pass_on = on_progress
+        self._received = 0
+        self._changed_s = math.inf  # waits for the first message as long as it takes
+
+    def on_progress(self, report: Mapping[str, Any]) -> None:
+        received = report["received"] + report["markers"] + report["unreadable"]
+        if received != self._received:
+            self._changed_s = asyncio.get_running_loop().time()
+        self._received = received
+        self._pass_on(report)
+
+    async def watch(self, control: LocalControl, work: Any) -> ConsumerSummary:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        task: asyncio.Task[ConsumerSummary] = asyncio.ensure_future(work)
+        while not task.done():
+            await asyncio.wait([task], timeout=0.1)
+            limits = (
+                (loop.time() - started_s, self._reading.duration_s),
+                (loop.time() - self._changed_s, self._reading.idle_s),
+                (self._received, self._reading.messages),
+            )
+            if any(most is not None and value >= most for value, most in limits):
+                control.stop()
+        return await task
+
+
+async def _existing(client: Client, names: list[str]) -> ClusterMetadata:
+    cluster = await client.metadata(names)
+    missing = [name for name in names if not cluster.topics[name].partitions]
+    if missing:
+        raise UsageError(
+            f"no topic {', '.join(missing)} on this cluster",
+            remedy="create it first, e.g. kafka-topics.sh --create --topic NAME --partitions 4",
+        )
+    return cluster
+
+
+async def _starting_points(
+    client: Client, cluster: ClusterMetadata, reading: Reading
+) -> tuple[StartingPoint, ...]:
+    logs = [log for topic in reading.topics for log in cluster.partitions_of(topic)]
+    which = EARLIEST if reading.from_start else LATEST
+    found = await client.list_offsets(dict.fromkeys(logs, which))
+    return tuple(
+        StartingPoint(log.topic, log.partition, found[log].offset, _named(log, reading.prefix))
+        for log in logs
+    )
+
+
+def _named(log: TopicPartition, prefix: str) -> str:
+    if not log.topic.startswith(prefix):
+        raise UsageError(
+            f"topic {log.topic} does not begin with {prefix!r}",
+            remedy="name the topics as the target calls them, and the prefix that the mirror adds",
+        )
+    return log.topic.removeprefix(prefix)
+
+
+def _described(properties: Mapping[str, str], cluster: ClusterMetadata) -> Json:
+    return {
+        "bootstrap.servers": properties.get("bootstrap.servers", ""),
+        "cluster_id": cluster.cluster_id,
+    }
+
+
+@asynccontextmanager
+async def _folder(
+    folder: Path, described: Json, *, worker: str
+) -> AsyncIterator[tuple[Recorder, CommitLog]]:
+    """The ledgers of this incarnation; `run.json` tells whether it ended by itself."""
+    _take_over(folder, described)
+    state = "interrupted"
+    try:
+        with CommitLog(folder) as log:
+            leases = sum(line["kind"] == "lease" for line in log.lines())
+            recorder = Recorder(folder, worker=worker, epoch=leases + 1, commit=log.append)
+            log.append({"kind": "lease", "worker": worker, "epoch": recorder.epoch})
+            yield recorder, log
+        state = "finished"
+    finally:
+        update_run(folder, dict(open_run(folder).plan) | {"state": state})
+
+
+def _take_over(folder: Path, described: Json) -> None:
+    described = described | surroundings() | {"state": "running", "warm_up_us": 0}
+    if not (folder / RUN_FILE).exists():
+        create_run(folder, described)
+        return
+    plan = dict(open_run(folder).plan)
+    for name in ("run", "role", "topics"):
+        if plan.get(name) != described[name]:
+            raise UsageError(
+                f"{folder} holds ledgers of another run: its {name} is {plan.get(name)!r:.80},"
+                f" not {described[name]!r:.80}",
+                remedy="choose another folder",
+            )
+    update_run(folder, plan | {"state": "running", "driver": described["driver"]})
+
+
+def _run_of(folder: Path) -> str:
+    """What an earlier incarnation found out, or nothing."""
+    return str(open_run(folder).plan.get("run", "")) if (folder / RUN_FILE).exists() else ""
+
+
+def _name_run(folder: Path, run: str) -> None:
+    """A consumer that was told no run knows by now which one it read."""
+    update_run(folder, dict(open_run(folder).plan) | {"run": run})
+
+
+@contextmanager
+def _signals(first: Callable[[], None], again: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call the first function, then the second."""
+    calls = iter((first,))
+    loop = asyncio.get_running_loop()
+
+    def call() -> None:
+        next(calls, again)()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, call)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

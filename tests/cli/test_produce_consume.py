@@ -1,0 +1,136 @@
+"""`shoal produce` and `shoal consume` as two places run them that share nothing."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from shoal.lite.cluster import LiteCluster
+from support.lite_clusters import eventually
+from support.plain_formats import parse
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: LiteCluster, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.partition("[")[0][:60] + str(time.time_ns())
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic(name, 3)]).values():
+        future.result()
+    return name
+
+
+def shoal(*arguments: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "shoal", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(process: "subprocess.Popen[str]", code: int = 0) -> Any:
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == code, errors
+    return json.loads(output) if output else errors
+
+
+def produce(cluster: LiteCluster, topic: str, folder: Path, *more: object) -> Any:
+    where = ("--bootstrap-server", cluster.bootstrap, "--topics", topic, "--ledger", folder)
+    return shoal("-q", "produce", *where, "-o", "json", "--throughput", 3000, "--drain", 2, *more)
+
+
+def consume(cluster: LiteCluster, topic: str, folder: Path, *more: object) -> Any:
+    where = ("--bootstrap-server", cluster.bootstrap, "--topics", topic, "--ledger", folder)
+    return shoal("-q", "consume", *where, "-o", "json", "--idle", 2, *more)
+
+
+def records_of(cluster: LiteCluster, topic: str) -> list[Any]:
+    reader = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.partition.eof": True}
+    )
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
+    found, ends = [], 0
+    while ends < 3:
+        message = reader.poll(30)
+        assert message is not None
+        if message.error():
+            ends += 1
+        else:
+            found.append(message)
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("headers", [(), ("--use-message-headers",)], ids=["body", "headers"])
+def test_another_parser_reads_both_formats(
+    cluster: LiteCluster, topic: str, tmp_path: Path, headers: tuple[str, ...]
+) -> None:
+    sent = told(
+        produce(cluster, topic, tmp_path, "--messages", 700, "--id", "p-1", "--lanes", 4, *headers)
+    )
+    assert (sent["attempts"], sent["ok"], sent["state"]) == (700, 700, "ended")
+    read = [parse(message) for message in records_of(cluster, topic)]
+    messages = [message for message in read if message["kind"] == 0]
+    assert {message["producer"] for message in read} == {"p-1"}
+    assert {message["size"] for message in messages} == {700}
+    assert sorted(message["number"] for message in messages) == list(range(700))
+    for message in messages:
+        assert divmod(message["number"], 4) == (message["sequence"], message["lane"])
+    markers = {message["lane"]: message["sequence"] for message in read if message["kind"] == 1}
+    assert markers == dict.fromkeys(range(4), 175)
+
+
+@pytest.mark.spark
+def test_two_places_that_share_nothing_are_judged_together(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    reading = consume(cluster, topic, tmp_path / "there")
+    sending = produce(cluster, topic, tmp_path / "here", "--messages", 5001)
+    assert told(sending)["ok"] == 5001
+    received = told(reading)
+    assert (received["received"], received["open_gaps"], received["duplicates"]) == (5001, 0, 0)
+    assert received["missing_tails"] == 0
+    assert 0 < received["latency_p50_us"] <= received["latency_p99_us"]
+    audit = shoal("-q", "audit", tmp_path / "here", tmp_path / "there", "-o", "json")
+    result = told(audit)
+    assert result["verdict"] == "proven"
+    assert result["metrics"]["deliveries"] == 5001
+
+
+def test_a_killed_producer_goes_on_above_what_it_may_have_sent(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    named = ("--run", "r", "--id", "p")
+    first = produce(cluster, topic, tmp_path / "p", *named, "--throughput", 500)
+    reading = consume(cluster, topic, tmp_path / "c", "--run", "r", "--idle", 60)
+    eventually(lambda: len(list((tmp_path / "c/ledger/receipts").glob("*.parquet"))) > 0)
+    first.kill()
+    first.communicate()
+    told(produce(cluster, topic, tmp_path / "p", *named, "--messages", 6000))
+    numbers = [parse(message)["number"] for message in records_of(cluster, topic)]
+    messages = [number for number in numbers if number < 6000]
+    assert len(messages) == len(set(messages))
+    reading.send_signal(signal.SIGINT)
+    received = told(reading)
+    assert received["duplicates"] == 0
+    assert received["received"] == len(messages)
+    other = produce(cluster, topic, tmp_path / "p", "--run", "another", "--id", "p")
+    assert "holds ledgers of another run" in told(other, code=2)
+
+
+def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> None:
+    missing = told(produce(cluster, "nowhere", tmp_path / "a", "--messages", 1), code=2)
+    assert "no topic nowhere" in missing
+    small = told(produce(cluster, "t", tmp_path / "b", "--message-size", 10), code=2)
+    assert "use a size between" in small or "no topic" in small
+    assert "is no list of topics" in told(produce(cluster, "t,t", tmp_path / "c"), code=2)
