@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from shoal.lite.cluster import LiteCluster
 from support.lite_clusters import eventually
@@ -26,7 +26,7 @@ def cluster() -> Iterator[LiteCluster]:
 
 @pytest.fixture
 def topic(cluster: LiteCluster, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.partition("[")[0][:60] + str(time.time_ns())
+    name = str(request.node.name).partition("[")[0][:60] + str(time.time_ns())
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.create_topics([NewTopic(name, 3)]).values():
         future.result()

@@ -44,8 +44,9 @@ class PartitionJudge:
         # As the metadata has it.
         self.record: PartitionRecord | None = None
         self._min_insync = 1
-        # By offset: the batch that was committed there first.
-        self.committed: list[Batch] = []
+        # By offset: the batch that was committed there first; None where nobody has any more
+        # what was there, because a leader out of sync had deleted it.
+        self.committed: list[Batch | None] = []
         self.acknowledged_batches: dict[int, Batch] = {}
         self._start_offset = 0
         self._leaders: dict[int, str] = {}
@@ -201,7 +202,7 @@ class PartitionJudge:
         log, end_offset = hosted.log, len(self.committed)
         self._start_offset = max(self._start_offset, log.start_offset)
         known = min(high_watermark, end_offset)
-        if known > log.start_offset and log.at(known - 1) is not self.committed[known - 1]:
+        if known > log.start_offset and not self._agrees(log, known - 1):
             detail = (
                 f"{hosted.broker.id} has {log.at(known - 1)} at {known - 1}, "
                 f"where {self.committed[known - 1]} is committed"
@@ -214,10 +215,14 @@ class PartitionJudge:
     def _commit(self, log: SimulatedLog, high_watermark: int) -> None:
         offset = len(self.committed)
         if log.base_offset > offset:
-            raise Violation("ConsistentRead", f"a log from {log.base_offset} on, not {offset}")
-        self.committed += log.entries[offset - log.base_offset : high_watermark - log.base_offset]
+            if not self.given_up:
+                raise Violation("ConsistentRead", f"a log from {log.base_offset} on, not {offset}")
+            self.committed += [None] * (log.base_offset - offset)
+            offset = log.base_offset
+        new = log.entries[offset - log.base_offset : high_watermark - log.base_offset]
+        self.committed += new
         while offset < high_watermark:
-            batch = self.committed[offset]
+            batch = new[offset + len(new) - high_watermark]
             self._world.counters["committed"] += batch.count
             if batch.header.producer_id >= 0:
                 self._check_sequence(batch)
@@ -245,7 +250,12 @@ class PartitionJudge:
             return False
         if log.start_offset >= end_offset:
             return True
-        return log.at(end_offset - 1) is self.committed[end_offset - 1]
+        return self._agrees(log, end_offset - 1)
+
+    def _agrees(self, log: SimulatedLog, offset: int) -> bool:
+        """Whether a log has at an offset what was committed there."""
+        committed = self.committed[offset]
+        return committed is None or log.at(offset) is committed
 
     def _check_candidates(self) -> None:
         for broker_id in self.candidates:
