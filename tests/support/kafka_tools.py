@@ -3,11 +3,17 @@
 A pytest plugin: `kafka_tools(name, *arguments)` runs a tool and returns what it printed.
 """
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from py4j.java_gateway import JavaGateway
+
+from shoal.runtime.java import find_java
+from shoal.systems.apache_files import class_path
+from shoal.systems.jars import fetch_jars
+from support.apache import SHORT_LIVED_JVM
 
 SOURCE = Path(__file__).with_name("KafkaTools.java")
 # Tools by the names of their scripts, without `kafka-`.
@@ -62,22 +68,34 @@ class KafkaTools:
 
     def run(self, tool: str, *arguments: str, stdin: bytes = b"") -> Said:
         """Run `kafka-TOOL.sh` with these arguments."""
-        name = PACKAGES[tool]
-        if not name.startswith("kafka."):
-            name = f"org.apache.kafka.tools.{name}"
         strings = self._gateway.new_array(self._gateway.jvm.String, len(arguments))
         for index, argument in enumerate(arguments):
             strings[index] = argument
         values = self._gateway.new_array(self._gateway.jvm.Object, 3)
-        values[0], values[1], values[2] = name, strings, stdin
+        values[0], values[1], values[2] = _class_of(tool), strings, stdin
         code, _, text = str(self._run.invoke(None, values)).partition("\n")
         return Said(int(code), text)
+
+    def alone(self, tool: str, *arguments: str, patience_s: float = 60.0) -> str:
+        """Run a tool in a JVM of its own, for those that speak only at their very end."""
+        command = [str(find_java().executable), *SHORT_LIVED_JVM.split(), "-XX:-UsePerfData"]
+        command += ["-cp", class_path(fetch_jars()), _class_of(tool), *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patience_s, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def __call__(self, tool: str, *arguments: str, stdin: bytes = b"") -> str:
         """Run a tool that must end well; what it printed."""
         said = self.run(tool, *arguments, stdin=stdin)
         assert said.code == 0, said.text
         return said.text
+
+
+def _class_of(tool: str) -> str:
+    name = PACKAGES[tool]
+    return name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""ListOffsets (2), versions 1 to 7.
+"""ListOffsets (2), versions 1 to 11.
 
 Behaviour
 - Timestamp -1: the high watermark, or the last stable offset; OFFSET_NOT_AVAILABLE while a new
@@ -9,10 +9,9 @@ Behaviour
 - Leader epochs of clients are checked (KIP-320), and the epoch of the found record is told.
 
 Versions
-- 2 isolation level. 4 leader epochs. 6 flexible. 7 max timestamp.
-
-Gaps
-- 8 and above: tiered storage.
+- 2 isolation level. 4 leader epochs. 6 flexible. 7 max timestamp. 8 to 11 tiered storage
+  (KIP-405, KIP-1005, KIP-1023), which there is none of: the first local offset (-4) is the
+  first of all, and nothing lies elsewhere (-5) or is about to be moved there (-6).
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +29,18 @@ from shoal.wire.records import Record, decode_records
 _LATEST = -1
 _EARLIEST = -2
 _MAX_TIMESTAMP = -3
-_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+_EARLIEST_LOCAL = -4
+_LATEST_TIERED = -5
+_EARLIEST_PENDING_UPLOAD = -6
+_FIRST_VERSIONS = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_NEVER = 1 << 15
 
 
 class _Ask(NamedTuple):
@@ -75,17 +85,19 @@ def _latest(partition: Partition, ask: _Ask) -> int:
 
 def _lookup(partition: Partition, timestamp_ms: int, ask: _Ask) -> _Listed:
     log = partition.log
+    if timestamp_ms < 0 and ask.version < _FIRST_VERSIONS.get(timestamp_ms, _NEVER):
+        message = f"timestamp {timestamp_ms} is not known to version {ask.version}"
+        raise Refused(Code.UNSUPPORTED_VERSION, message)
     if timestamp_ms == _LATEST:
         return _Listed(_latest(partition, ask), leader_epoch=partition.leader.leader_epoch)
-    if timestamp_ms == _EARLIEST:
+    if timestamp_ms in {_EARLIEST, _EARLIEST_LOCAL}:
         return _Listed(log.start_offset, leader_epoch=log.epochs.epoch_of(log.start_offset))
-    if timestamp_ms == _MAX_TIMESTAMP and ask.version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP:
+    if timestamp_ms in {_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD}:
+        return _Listed()
+    if timestamp_ms == _MAX_TIMESTAMP:
         data = log.batch_of_max_time()
         records = _records_of(data, log.start_offset)
         found = max(records, key=lambda record: record.timestamp, default=None)
-    elif timestamp_ms < 0:
-        message = f"timestamp {timestamp_ms} is not known to version {ask.version}"
-        raise Refused(Code.UNSUPPORTED_VERSION, message)
     else:
         data = log.batch_of_time(timestamp_ms)
         records = _records_of(data, log.start_offset)
@@ -105,4 +117,4 @@ def _records_of(data: bytes | None, start_offset: int) -> list[Record]:
     return [record for record in records if record.offset >= start_offset]
 
 
-API = register(ApiKey.LIST_OFFSETS, 1, 7, handle)
+API = register(ApiKey.LIST_OFFSETS, 1, 11, handle)

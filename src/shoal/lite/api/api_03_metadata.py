@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0 to 12.
+"""Metadata (3), versions 0 to 13.
 
 Behaviour
 - All topics, or those that are named. One that does not exist is made if the client allows it
@@ -13,19 +13,22 @@ Behaviour
 Versions
 - 0 an empty list means all topics; from 1 null does. 1 controller, racks. 2 cluster id.
   4 auto-creation is the client's choice. 7 leader epochs. 9 flexible. 10 topic ids (KIP-516).
-  12 lookup by topic id.
-
-Gaps
-- Authorized operations are not told (there are no ACLs). 13.
+  8 authorized operations (KIP-430): without an authorizer, all. 12 lookup by topic id. 13 an
+  error for the whole (KIP-1102), which is never sent.
 """
 
 from typing import Any
 from uuid import UUID
 
+from shoal.lite.api.described import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    described_partition,
+)
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.commands import check_topic_name
-from shoal.lite.controller.records import NO_LEADER
 from shoal.lite.controller.requests import NewTopic
 from shoal.lite.controller.state import ClusterState, Topic
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
@@ -40,12 +43,22 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
     wanted = body.topics
     if core.replicas.suspects:
         await _wait_for_successors(core)
+    with_operations = getattr(body, "include_topic_authorized_operations", False)
     if wanted is None or (request.version == 0 and not wanted):
-        topics = [_described(core.state, topic) for topic in core.state.topics.values()]
+        topics = [
+            _described(core.state, topic, with_operations=with_operations)
+            for topic in core.state.topics.values()
+        ]
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
-        topics = [await _wanted(core, item, may_create=may_create) for item in wanted]
+        topics = []
+        for item in wanted:
+            told = await _wanted(core, item, may_create=may_create)
+            if isinstance(told, Topic):
+                told = _described(core.state, told, with_operations=with_operations)
+            topics.append(told)
     state = core.state
+    with_operations = getattr(body, "include_cluster_authorized_operations", False)
     return request.answer(
         brokers=[
             {
@@ -59,6 +72,8 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
         cluster_id=state.cluster_id,
         controller_id=core.spec.broker_id,
         topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
+        error_code=Code.NONE,
     )
 
 
@@ -69,15 +84,14 @@ async def _wait_for_successors(core: BrokerCore) -> None:
         await core.replicas.next_follow()
 
 
-async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str, Any]:
+async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> Topic | dict[str, Any]:
     topic_id = getattr(item, "topic_id", None)
     name: str | None = item.name
     try:
         if name is None:
             name = core.topic_name(topic_id)
         topic = core.state.topics.get(name)
-        if topic is None:
-            topic = await _created(core, name, may_create=may_create)
+        return topic or await _created(core, name, may_create=may_create)
     except Refused as refused:
         return {
             "error_code": refused.code,
@@ -86,7 +100,6 @@ async def _wanted(core: BrokerCore, item: Any, *, may_create: bool) -> dict[str,
             "is_internal": False,
             "partitions": [],
         }
-    return _described(core.state, topic)
 
 
 async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
@@ -105,31 +118,18 @@ async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
         return core.topic(name)
 
 
-def _described(state: ClusterState, topic: Topic) -> dict[str, Any]:
+def _described(state: ClusterState, topic: Topic, *, with_operations: bool) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": [
-            {
-                "error_code": (
-                    Code.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else Code.NONE
-                ),
-                "partition_index": index,
-                "leader_id": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": partition.replicas,
-                "isr_nodes": partition.in_sync,
-                "offline_replicas": [
-                    broker_id
-                    for broker_id in partition.replicas
-                    if not state.can_serve(partition, broker_id)
-                ],
-            }
-            for index, partition in sorted(topic.partitions.items())
+            described_partition(state, partition)
+            for _, partition in sorted(topic.partitions.items())
         ],
+        "topic_authorized_operations": TOPIC_OPERATIONS if with_operations else NOT_ASKED,
     }
 
 
-API = register(ApiKey.METADATA, 0, 12, handle)
+API = register(ApiKey.METADATA, 0, 13, handle)

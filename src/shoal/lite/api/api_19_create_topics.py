@@ -47,8 +47,8 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
 async def _created(core: BrokerCore, asked: Any, *, validate_only: bool) -> dict[str, Any]:
     wish = _wish(core, asked)
     if validate_only:
-        create_topic(core.state, wish, uuid.uuid4())
-        topic_id = None
+        topic_id = uuid.uuid4()
+        create_topic(core.state, wish, topic_id)
         partitions = len(wish.assignments) or wish.partitions
     else:
         topic = await core.create_topic(wish)
@@ -98,7 +98,7 @@ def _refused(name: str, refused: Refused) -> dict[str, Any]:
         "topic_id": None,
         "error_code": refused.code,
         "error_message": str(refused),
-        "configs": None,
+        "configs": [],
     }
 
 

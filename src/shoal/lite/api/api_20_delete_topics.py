@@ -8,6 +8,7 @@ Versions
 - 4 flexible. 5 error messages. 6 topics by id (KIP-516): UNKNOWN_TOPIC_ID for one not known.
 """
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -26,16 +27,28 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
         named = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
         named = [(name, None) for name in body.topic_names]
-    responses = [await _deleted(core, name, topic_id) for name, topic_id in named]
+    repeated = {one for one, count in Counter(named).items() if count > 1}
+    responses = [await _deleted(core, *one) for one in named if one not in repeated]
+    for name, topic_id in repeated:
+        refused = Refused(Code.INVALID_REQUEST, "the topic is named more than once")
+        responses.append(_refused(name, topic_id, refused))
     return request.answer(responses=responses)
 
 
 async def _deleted(core: BrokerCore, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
-    answer = {"name": name, "topic_id": topic_id, "error_code": Code.NONE}
     try:
-        return answer | await _deleted_topic(core, name, topic_id)
+        return {"error_code": Code.NONE} | await _deleted_topic(core, name, topic_id)
     except Refused as refused:
-        return answer | {"error_code": refused.code, "error_message": str(refused)}
+        return _refused(name, topic_id, refused)
+
+
+def _refused(name: str | None, topic_id: UUID | None, refused: Refused) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": refused.code,
+        "error_message": str(refused),
+    }
 
 
 async def _deleted_topic(
@@ -43,6 +56,8 @@ async def _deleted_topic(
 ) -> dict[str, Any]:
     if not core.layers.flag("delete.topic.enable"):
         raise Refused(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    if (name is None) == (topic_id is None):
+        raise Refused(Code.INVALID_REQUEST, "a topic is named by its name or by its id")
     topic = core.topic(core.topic_name(topic_id) if name is None else name)
     await core.controller.submit(DeleteTopic(topic.topic_id))
     return {"name": topic.name, "topic_id": topic.topic_id}

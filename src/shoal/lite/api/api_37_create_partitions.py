@@ -9,6 +9,7 @@ Versions
 - 2 flexible. 3 throttling is told apart.
 """
 
+from collections import Counter
 from typing import Any
 
 from shoal.lite.api.registry import Answer, Request, register
@@ -21,7 +22,21 @@ from shoal.wire.api_keys import ApiKey
 
 async def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
-    results = [await _grown(core, topic, validate_only=body.validate_only) for topic in body.topics]
+    mentions = Counter(topic.name for topic in body.topics)
+    results = [
+        await _grown(core, topic, validate_only=body.validate_only)
+        for topic in body.topics
+        if mentions[topic.name] == 1
+    ]
+    results += [
+        {
+            "name": name,
+            "error_code": Code.INVALID_REQUEST,
+            "error_message": "Duplicate topic name.",
+        }
+        for name, count in mentions.items()
+        if count > 1
+    ]
     return request.answer(results=results)
 
 

@@ -7,18 +7,14 @@ Behaviour
 
 Versions
 - 1 flexible.
-
-Gaps
-- Settings of brokers that Apache Kafka lets change only by a restart can be changed here too.
 """
 
 from typing import Any
 
-from shoal.lite.api.config_resources import resource_of
+from shoal.lite.api.config_resources import change_settings, resource_of
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import alter_configs
-from shoal.lite.controller.requests import AlterConfigs, ConfigChange
+from shoal.lite.controller.requests import ConfigChange
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
@@ -43,10 +39,7 @@ async def _altered(core: BrokerCore, item: Any, *, validate_only: bool) -> dict[
     ]
     try:
         resource = resource_of(core, item.resource_type, item.resource_name)
-        if validate_only:
-            alter_configs(core.state, resource.kind, resource.name, changes)
-        else:
-            await core.controller.submit(AlterConfigs(resource.kind, resource.name, changes))
+        await change_settings(core, resource, changes, validate_only=validate_only)
     except Refused as refused:
         answer |= {"error_code": refused.code, "error_message": str(refused)}
     return answer

@@ -1,27 +1,44 @@
-"""DescribeCluster (60), versions 0 to 1 (KIP-700).
+"""DescribeCluster (60), versions 0 to 2 (KIP-700).
 
 Behaviour
 - The cluster's id, its brokers, and the broker that takes requests for the controller.
-- Version 1 asks for brokers or controllers (KIP-919); controllers are not endpoints of their
-  own here: UNSUPPORTED_ENDPOINT_TYPE.
 
-Gaps
-- Authorized operations are not told (there are no ACLs). 2.
+Versions
+- 1 asks for brokers or controllers (KIP-919), and a broker tells only of brokers:
+  MISMATCHED_ENDPOINT_TYPE. 2 tells of fenced brokers too, if asked to (KIP-1073).
 """
 
+from shoal.lite.api.described import CLUSTER_OPERATIONS, NOT_ASKED
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.codes import Code
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle(core: BrokerCore, request: Request) -> Answer:
-    state = core.state
-    wants_brokers = getattr(request.body(), "endpoint_type", _BROKERS) == _BROKERS
+    body, state = request.body(), core.state
+    kind = getattr(body, "endpoint_type", _BROKERS)
+    if kind != _BROKERS:
+        known = Code.MISMATCHED_ENDPOINT_TYPE
+        return request.answer(
+            error_code=known if kind == _CONTROLLERS else Code.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER",
+            endpoint_type=_BROKERS,
+            cluster_id="",
+            controller_id=-1,
+            brokers=[],
+            cluster_authorized_operations=NOT_ASKED,
+        )
+    brokers = core.listed_brokers()
+    if getattr(body, "include_fenced_brokers", False):
+        brokers = list(state.brokers.values())
+    with_operations = body.include_cluster_authorized_operations
     return request.answer(
-        error_code=Code.NONE if wants_brokers else Code.UNSUPPORTED_ENDPOINT_TYPE,
+        error_code=Code.NONE,
+        error_message=None,
+        endpoint_type=_BROKERS,
         cluster_id=state.cluster_id,
         controller_id=core.spec.broker_id,
         brokers=[
@@ -30,11 +47,12 @@ def handle(core: BrokerCore, request: Request) -> Answer:
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
+                "is_fenced": not state.is_active(broker.broker_id),
             }
-            for broker in core.listed_brokers()
-            if wants_brokers
+            for broker in brokers
         ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
     )
 
 
-API = register(ApiKey.DESCRIBE_CLUSTER, 0, 1, handle)
+API = register(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle)

@@ -1,9 +1,11 @@
-"""What the APIs about settings have in common: whose settings are meant."""
+"""What the APIs about settings have in common: whose settings are meant, and their change."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import check_topic_name
+from shoal.lite.controller.commands import alter_configs, check_topic_name
+from shoal.lite.controller.requests import AlterConfigs, ConfigChange
 from shoal.lite.controller.state import ALL_BROKERS, BROKER, TOPIC
 from shoal.lite.core import BrokerCore
 
@@ -39,3 +41,13 @@ def resource_of(core: BrokerCore, resource_type: int, name: str) -> Resource:
         return Resource(BROKER, str(broker_id))
     message = f"settings of resources of type {resource_type} are not served"
     raise Refused(Code.INVALID_REQUEST, message)
+
+
+async def change_settings(
+    core: BrokerCore, resource: Resource, changes: Sequence[ConfigChange], *, validate_only: bool
+) -> None:
+    """Make all changes, or none; `Refused` if one is wrong."""
+    if validate_only:
+        alter_configs(core.state, resource.kind, resource.name, changes)
+    else:
+        await core.controller.submit(AlterConfigs(resource.kind, resource.name, changes))

@@ -1,0 +1,24 @@
+"""DescribeAcls (29), versions 1 to 3 (KIP-140).
+
+Behaviour
+- As a Kafka without an authorizer: SECURITY_DISABLED.
+
+Versions
+- 1 patterns (KIP-290). 2 flexible. 3 user resources (KIP-373).
+"""
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    return request.answer(
+        error_code=Code.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+        resources=[],
+    )
+
+
+API = register(ApiKey.DESCRIBE_ACLS, 1, 3, handle)

@@ -1,0 +1,25 @@
+"""DeleteAcls (31), versions 1 to 3 (KIP-140).
+
+Behaviour
+- As a Kafka without an authorizer: SECURITY_DISABLED for each filter.
+
+Versions
+- 1 patterns (KIP-290). 2 flexible. 3 user resources (KIP-373).
+"""
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    refusal = {
+        "error_code": Code.SECURITY_DISABLED,
+        "error_message": "No Authorizer is configured.",
+        "matching_acls": [],
+    }
+    return request.answer(filter_results=[refusal for _ in request.body().filters])
+
+
+API = register(ApiKey.DELETE_ACLS, 1, 3, handle)

@@ -1,0 +1,70 @@
+"""AlterPartitionReassignments (45), versions 0 to 1 (KIP-455).
+
+Behaviour
+- Gives partitions other replicas; null calls off what is under way. Each is begun or refused by
+  itself, and the answer does not wait until the new replicas have caught up.
+
+Versions
+- 1 may forbid another number of replicas: INVALID_REPLICATION_FACTOR.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.controller.requests import PartitionAnswer, Reassign
+from shoal.lite.core import BrokerCore
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    may_resize = getattr(body, "allow_replication_factor_change", True)
+    targets = {
+        TopicPartition(topic.name, item.partition_index): item.replicas
+        for topic in body.topics
+        for item in topic.partitions
+    }
+    refused = [] if may_resize else _resized(core, targets)
+    for answer in refused:
+        del targets[answer.partition]
+    try:
+        answers = [*refused, *await core.controller.submit(Reassign(targets))]
+    except Refused as error:
+        return request.answer(error_code=error.code, error_message=str(error), responses=[])
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for answer in answers:
+        topics.setdefault(answer.partition.topic, []).append(
+            {
+                "partition_index": answer.partition.partition,
+                "error_code": answer.code,
+                "error_message": answer.message,
+            }
+        )
+    return request.answer(
+        error_code=Code.NONE,
+        error_message=None,
+        allow_replication_factor_change=may_resize,
+        responses=[{"name": name, "partitions": told} for name, told in topics.items()],
+    )
+
+
+def _resized(
+    core: BrokerCore, targets: dict[TopicPartition, tuple[int, ...] | None]
+) -> list[PartitionAnswer]:
+    """The partitions that would get another number of replicas."""
+    found = []
+    for key, target in targets.items():
+        topic = core.state.topics.get(key.topic)
+        record = None if topic is None else topic.partitions.get(key.partition)
+        if record is None or target is None:
+            continue
+        count = len(record.target_replicas)
+        if len(target) != count:
+            message = f"The replication factor is changed from {count} to {len(target)}"
+            found.append(PartitionAnswer(key, Code.INVALID_REPLICATION_FACTOR, message))
+    return found
+
+
+API = register(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, handle)

@@ -1,0 +1,45 @@
+"""ListPartitionReassignments (46), version 0 (KIP-455).
+
+Behaviour
+- The reassignments that are under way, all or those of partitions that are named. What does not
+  exist is left out.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    state = core.state
+    wanted = request.body().topics
+    named: dict[str, set[int] | None] = dict.fromkeys(state.topics)
+    if wanted is not None:
+        named = {item.name: set(item.partition_indexes) for item in wanted}
+    topics = []
+    for name, indexes in named.items():
+        topic = state.topics.get(name)
+        partitions = [
+            _ongoing(record)
+            for index, record in (topic.partitions.items() if topic is not None else ())
+            if (indexes is None or index in indexes) and (record.adding or record.removing)
+        ]
+        if partitions:
+            topics.append({"name": name, "partitions": partitions})
+    return request.answer(error_code=Code.NONE, error_message=None, topics=topics)
+
+
+def _ongoing(record: PartitionRecord) -> dict[str, Any]:
+    return {
+        "partition_index": record.partition,
+        "replicas": record.replicas,
+        "adding_replicas": record.adding,
+        "removing_replicas": record.removing,
+    }
+
+
+API = register(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, handle)

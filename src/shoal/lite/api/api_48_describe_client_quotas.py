@@ -1,0 +1,20 @@
+"""DescribeClientQuotas (48), versions 0 to 1 (KIP-546).
+
+Behaviour
+- There are no quotas: none is found.
+
+Versions
+- 1 flexible.
+"""
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    return request.answer(error_code=Code.NONE, error_message=None, entries=[])
+
+
+API = register(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, handle)

@@ -1,0 +1,30 @@
+"""DescribeUserScramCredentials (50), version 0 (KIP-554).
+
+Behaviour
+- There are no users: one that is named gets RESOURCE_NOT_FOUND.
+"""
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    return request.answer(
+        error_code=Code.NONE,
+        error_message=None,
+        results=[
+            {
+                "user": user.name,
+                "error_code": Code.RESOURCE_NOT_FOUND,
+                "error_message": "Attempt to describe a user credential that does not exist: "
+                f"{user.name}",
+                "credential_infos": [],
+            }
+            for user in request.body().users or ()
+        ],
+    )
+
+
+API = register(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, handle)

@@ -1,0 +1,87 @@
+"""DescribeTopicPartitions (75), version 0 (KIP-966).
+
+Behaviour
+- Topics and their partitions, by name, as many as the client and
+  `max.request.partition.size.limit` allow; a cursor says where the next request goes on. Without
+  names: all topics.
+- Eligible leader replicas are those of Kafka Lite's own elections.
+"""
+
+from typing import Any
+
+from shoal.lite.api.described import TOPIC_OPERATIONS, described_partition
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.controller.state import ClusterState
+from shoal.lite.coordinator.topics import INTERNAL_TOPICS
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    body, state = request.body(), core.state
+    limit = core.layers.integer("max.request.partition.size.limit")
+    limit = max(1, min(body.response_partition_limit, limit))
+    names = sorted({item.name for item in body.topics} or state.topics)
+    first_index = 0
+    if body.cursor is not None:
+        names = [name for name in names if name >= body.cursor.topic_name]
+        if not names or names[0] != body.cursor.topic_name or body.cursor.partition_index < 0:
+            return request.answer(topics=[_refused(item.name) for item in body.topics])
+        first_index = body.cursor.partition_index
+    topics: list[dict[str, Any]] = []
+    cursor = None
+    for name in names:
+        topic, next_index = _described(state, name, first_index, limit)
+        limit -= len(topic["partitions"])
+        topics.append(topic)
+        first_index = 0
+        if next_index is not None:
+            cursor = {"topic_name": name, "partition_index": next_index}
+        elif limit == 0 and name != names[-1]:
+            following = names[names.index(name) + 1]
+            cursor = {"topic_name": following, "partition_index": 0}
+        if cursor is not None:
+            break
+    return request.answer(topics=topics, next_cursor=cursor)
+
+
+def _described(
+    state: ClusterState, name: str, first_index: int, limit: int
+) -> tuple[dict[str, Any], int | None]:
+    """A topic, and the partition to go on with if there was no room for all."""
+    topic = state.topics.get(name)
+    if topic is None:
+        return _refused(name) | {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}, None
+    indexes = [index for index in sorted(topic.partitions) if index >= first_index]
+    partitions = [
+        described_partition(state, topic.partitions[index])
+        | {
+            "eligible_leader_replicas": topic.partitions[index].eligible,
+            "last_known_elr": (),
+        }
+        for index in indexes[:limit]
+    ]
+    answer = {
+        "error_code": Code.NONE,
+        "name": name,
+        "topic_id": topic.topic_id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+    return answer, indexes[limit] if len(indexes) > limit else None
+
+
+def _refused(name: str) -> dict[str, Any]:
+    return {
+        "error_code": Code.INVALID_REQUEST,
+        "name": name,
+        "topic_id": None,
+        "is_internal": False,
+        "partitions": [],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+API = register(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle)
