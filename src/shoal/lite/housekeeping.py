@@ -2,19 +2,26 @@
 
 Rules of this file:
 - The leader decides what has expired; followers hear of its log's start with their next fetch.
+- What is forced to the disk is forced by a thread, one log after the other; those who write and
+  read go on meanwhile.
 - Disks that fail are told to the controller again and again until it has heard.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from shoal.lite.log.partition_log import LogOffline
+from shoal.lite.log.flushing import FlushJob
+from shoal.lite.log.partition_log import LogOffline, PartitionLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
 
 _TICK_S = 1.0
+_LEAST_TICK_S = 0.01
+# How often producers are looked at that have not written for long.
+_PRODUCERS_S = 600.0
 _logger = logging.getLogger(__name__)
 
 
@@ -30,6 +37,8 @@ class Housekeeper:
         self._timer: asyncio.TimerHandle | None = None
         self._retention_s = 300.0
         self._checked_s = 0.0
+        self._producers_checked_s = asyncio.get_running_loop().time()
+        self._flushing: asyncio.Task[None] | None = None
 
     def configure(self, retention_check_ms: int) -> None:
         """Follow `log.retention.check.interval.ms`."""
@@ -39,31 +48,67 @@ class Housekeeper:
 
     def start(self) -> None:
         """Look every so often from now on."""
-        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        pauses_ms = [partition.log.settings.flush_ms for partition in self._partitions.values()]
+        pause_s = min([_TICK_S, self._retention_s, *(pause_ms / 1000 for pause_ms in pauses_ms)])
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(min(_TICK_S, self._retention_s), self._tick)
+        self._timer = loop.call_later(max(pause_s, _LEAST_TICK_S), self._tick)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._flushing is not None:
+            await self._flushing
 
     def _tick(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        is_due = now_s - self._checked_s >= self._retention_s
-        if is_due:
+        retains = now_s - self._checked_s >= self._retention_s
+        if retains:
             self._checked_s = now_s
+        forgets = now_s - self._producers_checked_s >= _PRODUCERS_S
+        if forgets:
+            self._producers_checked_s = now_s
         for partition in list(self._partitions.values()):
             try:
-                if is_due:
+                if retains:
                     self._expire(partition)
+                if forgets:
+                    partition.log.expire_producers(wall_ms())
             except LogOffline as offline:
                 _logger.warning("%r: %s", partition, offline)
             if partition.log.offline_reason is not None:
                 self._on_failed(partition)
+        if self._flushing is None or self._flushing.done():
+            self._begin_flush()
         self.start()
 
     def _expire(self, partition: Partition) -> None:
         leader = partition.replica.leader
         if leader is not None:
             partition.log.delete_expired(wall_ms(), high_watermark=leader.high_watermark)
+
+    def _begin_flush(self) -> None:
+        now_ms = wall_ms()
+        due = [
+            (partition.log, job)
+            for partition in self._partitions.values()
+            if partition.log.offline_reason is None
+            and (job := partition.log.due_flush(now_ms)) is not None
+        ]
+        if due:
+            self._flushing = asyncio.create_task(self._flush(due))
+
+    async def _flush(self, due: list[tuple[PartitionLog, FlushJob]]) -> None:
+        for log, job in due:
+            try:
+                await asyncio.to_thread(job.run)
+            except FileNotFoundError:
+                # The partition was removed meanwhile.
+                continue
+            except OSError as error:
+                log.flush_failed(error)
+            else:
+                with suppress(LogOffline):
+                    log.flushed(job)

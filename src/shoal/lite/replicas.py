@@ -324,7 +324,7 @@ class Replicas:
 
     async def close(self) -> bool:
         """Bring everything to the disk and let go of it; says whether that worked."""
-        self._housekeeper.stop()
+        await self._housekeeper.stop()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         for fetcher in self._fetchers.values():

@@ -7,11 +7,15 @@
     indexes         entries of the offset index and of the time index, and how to search them
     producer_state  what producers have written, which sequence comes next, what is undecided
     transaction_index   which transactions were aborted
+    snapshots       what is known of producers, written down
+    replaying       learning that again from the log
+    retention       which segments have been kept for long enough
+    flushing        what is forced to the disk, and from where on a power loss may have struck
     epochs          which leader wrote from which offset on
     header          the 61 bytes in front of every batch
     settings        what can be set about a log
     files           files that are replaced at once or not at all, and Kafka's checkpoints
     disk            whole writes, by way of a disk that can be made to fail
 
-`scan`, `producer_state`, `epochs` and `header` do no input or output.
+`scan`, `producer_state`, `epochs`, `retention` and `header` do no input or output.
 """

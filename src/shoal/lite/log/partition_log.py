@@ -2,8 +2,10 @@
 
     <topic>-<partition>/
         00000000000000000000.log .index .timeindex .txnindex    see `segment`
+        00000000000000000042.snapshot                 see `snapshots`
         leader-epoch-checkpoint                       see `epochs`
         log-start-offset-checkpoint                   only after records were deleted
+        recovery-point-checkpoint                     segments before it are whole on the disk
 
 Rules of this file:
 - What `append` returned for is written: it is in the kernel's hands, so a killed process does
@@ -11,13 +13,13 @@ Rules of this file:
 - A write that fails takes the log offline. From then on it answers every call with
   `LogOffline`, until it is opened again: what is on the disk is not known any more.
 - Opening after an unclean end cuts off what is not a whole, undamaged batch, and rebuilds the
-  indexes of what it checked.
+  indexes of what it checked. After a kill that is the last segment; after a power loss it is
+  all that was not known to be on the disk. The rest is not read again.
 """
 
 import logging
 import os
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,18 +27,19 @@ from pathlib import Path
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
+from shoal.lite.log.flushing import EPOCH_CHECKPOINT, Flusher, FlushJob
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
+from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
 from shoal.lite.log.retention import KeptSegment, expired_before
-from shoal.lite.log.segment import LOG_SUFFIX, Segment, wall_ms
+from shoal.lite.log.segment import LOG_SUFFIX, Segment, place_of, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC, Batch
+from shoal.lite.log.snapshots import Snapshots
+from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
 from shoal.wire.crc import crc32c
 from shoal.wire.fetch import AbortedTransaction
-from shoal.wire.records import ControlMarker, decode_control, decode_records
 
-EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 START_CHECKPOINT = "log-start-offset-checkpoint"
 
 _EXPIRY_CHECK_MS = 600_000
@@ -81,9 +84,10 @@ class PartitionLog:
         self.end_offset = 0
         self.offline_reason: str | None = None
         self._segments: list[Segment] = []
-        self._unflushed_records = 0
+        self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
         folder.mkdir(parents=True, exist_ok=True)
+        self._flusher = Flusher(folder)
         self._recover(ended)
 
     # Opening
@@ -91,74 +95,103 @@ class PartitionLog:
     def _recover(self, ended: Ended) -> None:
         if (path := self.folder / START_CHECKPOINT).exists():
             [(_, self.start_offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
-        self._read_epochs(ended)
-        bases = sorted(int(path.stem) for path in self.folder.glob(f"*{LOG_SUFFIX}"))
-        for base_offset in bases or [self.start_offset]:
-            is_last = base_offset == (bases or [self.start_offset])[-1]
-            if not self._open_segment(Segment(self.folder, base_offset), ended, is_last=is_last):
-                self._drop_segments_after(base_offset, bases)
+        if not self._read_epochs(ended):
+            # Nothing can be trusted without the epochs of its records.
+            ended = Ended.UNKNOWN
+            self._flusher.recovery_point = 0
+        bases = self._bases_from_start() or [self.start_offset]
+        trusted = _trusted_count(bases, ended, self._flusher.recovery_point)
+        for base_offset in bases[:trusted]:
+            segment = Segment(self.folder, base_offset)
+            if segment.size and not segment.has_indexes():
                 break
+            self._open_trusted(segment, is_last=base_offset == bases[-1])
+        unsure = bases[len(self._segments) :]
+        self._restore_producers(unsure[0] if unsure else self.end_offset)
+        if unsure and ended is Ended.UNKNOWN:
+            # The file may be older than the cut of a log; the batches tell it anew.
+            self.epochs.cut_end(unsure[0])
+        self._open_unsure(unsure, checks_all=ended is Ended.UNKNOWN)
         if self.end_offset < self.start_offset:
             self._start_over()
         if self.epochs.cut_end(self.end_offset):
             self._write_epochs()
         self.expire_producers(wall_ms())
 
-    def _read_epochs(self, ended: Ended) -> None:
-        if not (path := self.folder / EPOCH_CHECKPOINT).exists():
-            return
+    def _read_epochs(self, ended: Ended) -> bool:
+        """Whether they are known; they are not forced to the disk, and the batches tell them."""
+        path = self.folder / EPOCH_CHECKPOINT
+        if not path.exists():
+            return False
         try:
             self.epochs = EpochHistory(decode_checkpoint(path.read_bytes(), source=str(path)))
         except DamagedFile:
-            # It is not forced to the disk, and the batches tell the same.
             if ended is not Ended.UNKNOWN:
                 raise
+            return False
+        return True
 
-    def _open_segment(self, segment: Segment, ended: Ended, *, is_last: bool) -> bool:
-        """Whether the segments behind this one can be right."""
-        self._segments.append(segment)
+    def _bases_from_start(self) -> list[int]:
+        """Where segments begin, but for those that should have been deleted."""
+        bases = sorted(int(path.stem) for path in self.folder.glob(f"*{LOG_SUFFIX}"))
+        while len(bases) > 1 and bases[1] <= self.start_offset:
+            Segment(self.folder, bases.pop(0)).delete()
+        return bases
+
+    def _open_trusted(self, segment: Segment, *, is_last: bool) -> None:
+        """Take a segment as it is."""
         interval_bytes = self.settings.index_interval_bytes
-        if segment.size == 0 and is_last:
+        if is_last and segment.size == 0:
             segment.create_index(interval_bytes)
-            self.end_offset = max(self.end_offset, segment.base_offset)
-            return True
-        trusted = ended is Ended.CLEANLY or (ended is Ended.KILLED and not is_last)
-        if trusted and segment.has_indexes():
-            for position, header in segment.batches():
-                self._replay(segment, position, header)
-                self.end_offset = header.last_offset + 1
-            if is_last:
-                self.end_offset = segment.resume(interval_bytes)
-            else:
-                segment.open_sealed()
-            return True
+            self.end_offset = segment.base_offset
+        elif is_last:
+            self.end_offset = segment.resume(interval_bytes)
+        else:
+            segment.open_sealed()
+            self._flusher.sealed(segment)
+        self._segments.append(segment)
+
+    def _open_unsure(self, bases: list[int], *, checks_all: bool) -> None:
+        """Check segments, and cut the log behind the last valid batch."""
+        for base_offset in bases:
+            segment = Segment(self.folder, base_offset)
+            self._segments.append(segment)
+            is_last = base_offset == bases[-1]
+            if segment.size == 0 and is_last:
+                segment.create_index(self.settings.index_interval_bytes)
+                self.end_offset = max(self.end_offset, base_offset)
+            elif not self._check_segment(segment, is_last=is_last, checks_all=checks_all):
+                self._drop_segments_after(base_offset, bases)
+                break
+
+    def _check_segment(self, segment: Segment, *, is_last: bool, checks_all: bool) -> bool:
+        """Whether the segments behind this one can be right."""
 
         def visit(position: int, header: BatchHeader) -> None:
             ended = self._replay(segment, position, header)
             if ended is not None and ended.is_aborted:
                 segment.transactions.add(ended)
 
-        self.end_offset, cut_bytes = segment.rebuild(interval_bytes, visit)
+        self.end_offset, cut_bytes = segment.rebuild(
+            self.settings.index_interval_bytes, visit, checks_all=checks_all
+        )
         if cut_bytes:
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
-        if not is_last and not cut_bytes:
+        elif not is_last:
             segment.seal()
+            self._flusher.sealed(segment)
         return not cut_bytes
+
+    def _restore_producers(self, end_offset: int) -> None:
+        """Learn what producers wrote below an offset."""
+        snapshot = self._snapshots.latest(end_offset)
+        self.producers = restored_producers(snapshot, self._segments, end_offset)
 
     def _replay(
         self, segment: Segment, position: int, header: BatchHeader
     ) -> EndedTransaction | None:
         self.epochs.assign(header.leader_epoch, header.base_offset)
-        return self._replay_producer(segment, position, header)
-
-    def _replay_producer(
-        self, segment: Segment, position: int, header: BatchHeader
-    ) -> EndedTransaction | None:
-        if not header.is_control:
-            self.producers.record(header, header.base_offset)
-            return None
-        batch = memoryview(segment.read_at(position, header.size))
-        return self._record_marker(batch, header, header.base_offset)
+        return replay(self.producers, segment, (position, header))
 
     def _drop_segments_after(self, base_offset: int, bases: list[int]) -> None:
         for later in bases:
@@ -173,6 +206,9 @@ class PartitionLog:
         segment = Segment(self.folder, self.start_offset)
         segment.create_index(self.settings.index_interval_bytes)
         self._segments = [segment]
+        self._flusher.cut(self._segments)
+        self._snapshots.drop_above(0)
+        self.producers = ProducerStates()
         self.end_offset = self.start_offset
 
     # Writing
@@ -201,7 +237,7 @@ class PartitionLog:
         self.producers.check_marker(
             header.producer_id,
             header.producer_epoch,
-            _marker_in(view).coordinator_epoch or 0,
+            marker_in(view).coordinator_epoch or 0,
             is_bumped=is_bumped,
         )
         return self._append(view, header, leader_epoch)
@@ -254,14 +290,14 @@ class PartitionLog:
             ):
                 segment = self._roll()
             segment.append(view, last_offset=last_offset, max_timestamp_ms=timestamp_ms)
-            self._flush_if_due(segment, header.record_count)
+            self._flusher.wrote(header.record_count, segment, self.settings)
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
 
     def _record_producer(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
         if header.is_control:
-            ended = self._record_marker(view, header, base_offset)
+            ended = record_marker(self.producers, view, header, base_offset)
             if ended is not None and ended.is_aborted:
                 try:
                     self._segments[-1].transactions.add(ended)
@@ -272,14 +308,6 @@ class PartitionLog:
         now_ms = wall_ms()
         if now_ms - self._expiry_checked_ms > _EXPIRY_CHECK_MS:
             self.expire_producers(now_ms)
-
-    def _record_marker(
-        self, view: memoryview, header: BatchHeader, offset: int
-    ) -> EndedTransaction | None:
-        # Of a control batch that compaction has emptied there is nothing left to end.
-        if header.record_count == 0:
-            return None
-        return self.producers.record_marker(header, offset, _marker_in(view))
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers whose last batch is older than `producer.id.expiration.ms`."""
@@ -300,17 +328,49 @@ class PartitionLog:
         replace_file(path, encode_checkpoint(self.epochs.entries), durable=False)
 
     def _roll(self) -> Segment:
-        self._segments[-1].seal()
+        sealed = self._segments[-1]
+        sealed.seal()
+        self._flusher.sealed(sealed)
+        # Before the segment: whoever finds that, counts on finding this.
+        self._snapshots.write(self.end_offset, self.producers)
         segment = Segment(self.folder, self.end_offset)
         segment.create_index(self.settings.index_interval_bytes)
         self._segments.append(segment)
+        self._snapshots.keep({segment.base_offset for segment in self._segments})
         return segment
 
-    def _flush_if_due(self, segment: Segment, record_count: int) -> None:
-        self._unflushed_records += record_count
-        if self._unflushed_records >= self.settings.flush_messages:
-            segment.flush()
-            self._unflushed_records = 0
+    # Forcing to the disk
+
+    def due_flush(self, now_ms: int) -> FlushJob | None:
+        """What should be forced to the disk now: sealed segments, and all after `flush.ms`.
+
+        To be run, maybe elsewhere, and then told by `flushed` or `flush_failed`.
+        """
+        self._require_online()
+        return self._flusher.due(now_ms, self._segments, self.settings)
+
+    def flushed(self, job: FlushJob) -> None:
+        """A job is done."""
+        try:
+            self._flusher.done(job)
+        except OSError as error:
+            raise self._go_offline("written", error) from error
+
+    def flush_failed(self, error: OSError) -> LogOffline:
+        """A job is not done; from now on the log is offline."""
+        return self._go_offline("flushed", error)
+
+    def flush(self) -> None:
+        """Force everything to the disk."""
+        self._require_online()
+        job = self._flusher.begin(self._segments, with_active=True)
+        try:
+            job.run()
+        except OSError as error:
+            raise self.flush_failed(error) from error
+        self.flushed(job)
+
+    # Deleting
 
     def delete_before(self, offset: int) -> None:
         """Make `offset` the first that can be read; whole segments below it are removed."""
@@ -324,6 +384,8 @@ class PartitionLog:
                 self._roll()
             while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
                 self._segments.pop(0).delete()
+            self._flusher.cut(self._segments)
+            self._snapshots.keep({segment.base_offset for segment in self._segments})
             if self.epochs.cut_start(offset):
                 self._write_epochs()
         except OSError as error:
@@ -364,34 +426,28 @@ class PartitionLog:
             self._write_epochs()
             replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, start_offset)]))
             self.start_offset = start_offset
+            self._flusher.take_back(start_offset)
             self._start_over()
         except OSError as error:
             raise self._go_offline("cut", error) from error
-        self.producers = ProducerStates()
 
     def _cut_segments(self, offset: int) -> None:
-        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+        active = self._segments[self._place_of(offset)]
+        # First: what is written there from now on is not on the disk.
+        self._flusher.take_back(active.base_offset)
+        while self._segments[-1] is not active:
             self._segments.pop().delete()
-        segment = self._segments[-1]
-        self.end_offset = segment.cut(offset, self.settings.index_interval_bytes)
+        self.end_offset = active.cut(offset, self.settings.index_interval_bytes)
+        self._flusher.cut(self._segments)
+        self._snapshots.drop_above(self.end_offset)
         if not self.producers.cut_end(self.end_offset):
-            self.producers = ProducerStates()
-            for one in self._segments:
-                for position, header in one.batches():
-                    self._replay_producer(one, position, header)
+            self._restore_producers(self.end_offset)
             self.expire_producers(wall_ms())
-
-    def flush(self) -> None:
-        """Force everything to the disk."""
-        self._require_online()
-        try:
-            for segment in self._segments:
-                segment.flush()
-        except OSError as error:
-            raise self._go_offline("flushed", error) from error
 
     def close(self) -> None:
         """Write the indexes and let go of the files. A log that is offline is left as it is."""
+        if self.offline_reason is None and self._segments:
+            self._snapshots.write(self.end_offset, self.producers)
         for segment in self._segments:
             if self.offline_reason is None:
                 segment.close()
@@ -519,10 +575,13 @@ class PartitionLog:
                     yield header
 
     def _place_of(self, offset: int) -> int:
-        """Which segment holds `offset`, as far as base offsets tell."""
-        place = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
-        return max(place - 1, 0)
+        return place_of(self._segments, offset)
 
 
-def _marker_in(view: memoryview) -> ControlMarker:
-    return decode_control(decode_records(Batch(view))[0])
+def _trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:
+    """How many segments from the first on are as they were written."""
+    if ended is Ended.CLEANLY:
+        return len(bases)
+    if ended is Ended.KILLED:
+        return len(bases) - 1
+    return sum(1 for end_offset in bases[1:] if end_offset <= recovery_point)

@@ -2,6 +2,7 @@
 
 Rules of this file:
 - `headers` trusts what it reads: for bytes that are known to be whole batches.
+- `whole_headers` is for what a killed writer left: only its last batch can be torn.
 - `valid_headers` trusts nothing: it ends before the first batch that is cut, damaged, or out
   of order. What follows such a batch cannot be told from garbage, so nothing does.
 """
@@ -69,6 +70,30 @@ def valid_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found
         yield position, header
         least_offset = header.last_offset + 1
         position += header.size
+
+
+def whole_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found]:
+    """Every batch from the start of the file that is whole and in order, and the last one only
+    if its checksum is right."""
+    window, window_start = b"", 0
+    position, least_offset = 0, base_offset
+    last: Found | None = None
+    while end - position >= HEADER_SIZE:
+        place = position - window_start
+        if place + HEADER_SIZE > len(window):
+            window, window_start, place = read_at(position, _HOP_BYTES), position, 0
+        header = unpack_header(window, place)
+        if not _is_plausible(header, end - position, least_offset, base_offset):
+            break
+        if last is not None:
+            yield last
+        last = position, header
+        least_offset = header.last_offset + 1
+        position += header.size
+    if last is not None:
+        checked = read_at(last[0] + CHECKED_START, last[1].size - CHECKED_START)
+        if crc32c(checked) == last[1].crc:
+            yield last
 
 
 def _is_plausible(

@@ -15,7 +15,8 @@ Rules of this file:
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shoal.lite.log.disk import sync, write_whole
@@ -31,7 +32,13 @@ from shoal.lite.log.indexes import (
     position_before_position,
     relative_offset_before_time,
 )
-from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET, Found, headers, valid_headers
+from shoal.lite.log.scan import (
+    LARGEST_RELATIVE_OFFSET,
+    Found,
+    headers,
+    valid_headers,
+    whole_headers,
+)
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
 from shoal.lite.log.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
@@ -51,7 +58,6 @@ class Segment:
         "_flushed_size",
         "_folder",
         "_jitter",
-        "_name_is_durable",
         "_opened_ms",
         "_stem",
         "base_offset",
@@ -68,7 +74,6 @@ class Segment:
         self._file = OpenFile(os.open(self._path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT, 0o644))
         self.size = os.fstat(self._file.descriptor).st_size
         self._builder: IndexBuilder | None = None
-        self._name_is_durable = False
         self._flushed_size = -1
         self.transactions = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX))
         # The largest timestamp of the first batch, if that is known.
@@ -94,18 +99,24 @@ class Segment:
             write_file(self._path(suffix), b"")
 
     def rebuild(
-        self, interval_bytes: int, visit: Callable[[int, BatchHeader], None]
+        self,
+        interval_bytes: int,
+        visit: Callable[[int, BatchHeader], None],
+        *,
+        checks_all: bool,
     ) -> tuple[int, int]:
-        """Check every batch, cut the file behind the last valid one, make the indexes anew.
+        """Cut the file behind the last valid batch, and make the indexes anew.
 
+        The checksum of every batch is looked at (`checks_all`), or of the last one only.
         `visit` is told of each batch and its position, and notes aborted transactions anew.
         Returns the offset after the last valid batch and how many bytes were cut off.
         """
+        found = valid_headers if checks_all else whole_headers
         builder = IndexBuilder(self.base_offset, interval_bytes)
         self.transactions.delete()
         next_offset = self.base_offset
         end = 0
-        for position, header in valid_headers(self.read_at, self.size, self.base_offset):
+        for position, header in found(self.read_at, self.size, self.base_offset):
             _index(builder, position, header)
             visit(position, header)
             next_offset = header.last_offset + 1
@@ -116,6 +127,7 @@ class Segment:
             sync(self._file.descriptor)
             self.size = end
         self._builder = builder
+        self._write_indexes(builder)
         return next_offset, cut_bytes
 
     def resume(self, interval_bytes: int) -> int:
@@ -203,7 +215,9 @@ class Segment:
         self.transactions.cut(next_offset)
         self.size = end
         self._flushed_size = -1
+        self._first_timestamp_ms = None
         self._builder = builder
+        self._write_indexes(builder)
         return next_offset
 
     def seal(self) -> None:
@@ -212,20 +226,42 @@ class Segment:
         if builder is None:
             return
         builder.seal()
-        write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
-        write_file(self._path(TIME_INDEX_SUFFIX), builder.times.encoded())
+        self._write_indexes(builder)
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
 
+    def _write_indexes(self, builder: IndexBuilder) -> None:
+        write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
+        write_file(self._path(TIME_INDEX_SUFFIX), builder.times.encoded())
+
     def flush(self) -> None:
-        """Force what was written to the disk, if it is not there yet."""
-        if self._flushed_size == self.size and self._name_is_durable:
+        """Force the records to the disk, if they are not there yet."""
+        if self._flushed_size == self.size:
             return
         sync(self._file.descriptor)
-        self._flushed_size = self.size
-        if not self._name_is_durable:
+        if self._flushed_size < 0:
             sync_folder(self._folder)
-            self._name_is_durable = True
+        self._flushed_size = self.size
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all records are on the disk."""
+        return self._flushed_size == self.size
+
+    @property
+    def file(self) -> OpenFile:
+        """The file of records."""
+        return self._file
+
+    @property
+    def index_paths(self) -> list[Path]:
+        """The files of the indexes, whether they are there or not."""
+        suffixes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        return [self._path(suffix) for suffix in suffixes]
+
+    def flushed(self, size: int) -> None:
+        """So much is on the disk."""
+        self._flushed_size = max(self._flushed_size, size)
 
     def close(self) -> None:
         """Seal and let go of the file."""
@@ -246,6 +282,12 @@ class Segment:
         self.transactions.delete()
 
     # Reading
+
+    def stretch_before(self, offset: int, most_bytes: int) -> tuple[int, int]:
+        """About so many bytes before the batch that holds `offset`: where they begin and end."""
+        found = self.locate(offset)
+        end = self.size if found is None else found[0]
+        return position_before_position(self._offsets, max(0, end - most_bytes)), end
 
     @property
     def max_time(self) -> tuple[int, int]:
@@ -316,6 +358,12 @@ class Segment:
                 break
             boundary = position + found.size
         return boundary
+
+
+def place_of(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment holds `offset`, as far as base offsets tell."""
+    place = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return max(place - 1, 0)
 
 
 def wall_ms() -> int:

@@ -1,0 +1,287 @@
+"""Opening a log again: what is read for it, what is known then, and what was forced to disk."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.cluster import LiteCluster
+from shoal.lite.log import segment
+from shoal.lite.log.files import DamagedFile
+from shoal.lite.log.partition_log import Appended, Ended, PartitionLog
+from shoal.lite.log.producer_state import Producer, ProducerStates, WrittenBatch
+from shoal.lite.log.settings import LogSettings
+from shoal.lite.log.snapshots import decode_snapshot, encode_snapshot
+from support.lite_batches import append, batch_of, everything_in
+from support.lite_clusters import create_topic, eventually, send
+
+SMALL = LogSettings(segment_bytes=500, index_interval_bytes=100)
+PRODUCER = 5
+
+
+def sent(sequence: int, producer_id: int = PRODUCER) -> bytearray:
+    now_ms = time.time_ns() // 1_000_000
+    return batch_of(b"%04d" % sequence, timestamp_ms=now_ms, producer=(producer_id, 0, sequence))
+
+
+def snapshots(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.snapshot"))
+
+
+def bases(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.log"))
+
+
+@st.composite
+def producers(draw: st.DrawFn) -> ProducerStates:
+    states = ProducerStates()
+    for producer_id in draw(st.sets(st.integers(0, 1 << 40), max_size=5)):
+        last_offset = draw(st.integers(0, 1 << 40))
+        delta = draw(st.integers(0, min(last_offset, 1000)))
+        sequence = draw(st.integers(0, (1 << 31) - 1))
+        timestamp_ms = draw(st.integers(-1, 1 << 42))
+        producer = Producer(
+            draw(st.integers(0, (1 << 15) - 1)),
+            coordinator_epoch=draw(st.integers(-1, 100)),
+            first_offset=draw(st.integers(-1, 1 << 40)),
+            timestamp_ms=timestamp_ms,
+        )
+        if draw(st.booleans()):
+            first = (sequence - delta) % (1 << 31)
+            span = (first, sequence, last_offset - delta, last_offset, timestamp_ms)
+            producer.batches.append(WrittenBatch(*span))
+        states.restore(producer_id, producer)
+    return states
+
+
+@given(producers())
+def test_a_snapshot_tells_what_it_was_told(states: ProducerStates) -> None:
+    content = encode_snapshot(states)
+    assert decode_snapshot(content, source="x") == dict(states.items())
+    for end in {0, 1, 6, 9, len(content) - 1} - {len(content)}:
+        with pytest.raises(DamagedFile):
+            decode_snapshot(content[:end], source="x")
+
+
+def test_segments_begin_with_a_snapshot_and_a_log_ends_with_one(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(20):
+        append(log, sent(sequence))
+    assert snapshots(tmp_path) == bases(tmp_path)[1:]
+    log.delete_before(12)
+    assert snapshots(tmp_path) == [base for base in bases(tmp_path) if base]
+    log.close()
+    assert snapshots(tmp_path)[-1] == 20
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    assert append(again, sent(19)) == Appended(19, is_duplicate=True)
+    # Those before the last come from the log: a producer may repeat any of its last five.
+    assert append(again, sent(15)) == Appended(15, is_duplicate=True)
+    assert append(again, sent(20)) == Appended(20, is_duplicate=False)
+    again.close()
+
+
+@pytest.mark.parametrize("ended", Ended)
+def test_a_producer_may_repeat_its_last_five_after_any_end(tmp_path: Path, ended: Ended) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(33):
+        append(log, sent(sequence))
+        append(log, sent(sequence, PRODUCER + 1))
+    if ended is Ended.CLEANLY:
+        log.close()
+    again = PartitionLog(tmp_path, SMALL, ended=ended)
+    for sequence in range(28, 33):
+        assert append(again, sent(sequence)).base_offset == 2 * sequence
+        assert append(again, sent(sequence, PRODUCER + 1)).base_offset == 2 * sequence + 1
+    assert append(again, sent(33)) == Appended(66, is_duplicate=False)
+    again.close()
+
+
+def test_a_damaged_snapshot_is_removed_and_costs_nothing_but_time(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(20):
+        append(log, sent(sequence))
+    log.close()
+    for offset in snapshots(tmp_path):
+        (tmp_path / f"{offset:020d}.snapshot").write_bytes(b"rubbish")
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    assert append(again, sent(17)) == Appended(17, is_duplicate=True)
+    assert snapshots(tmp_path) == []
+    again.close()
+
+
+def test_a_cut_takes_snapshots_above_it_along(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(40):
+        append(log, sent(sequence))
+    log.truncate_to(13)
+    assert max(snapshots(tmp_path)) <= 13
+    assert append(log, sent(12)) == Appended(12, is_duplicate=True)
+    assert append(log, sent(13)) == Appended(13, is_duplicate=False)
+    log.close()
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.KILLED)
+    assert append(again, sent(13)) == Appended(13, is_duplicate=True)
+    again.close()
+
+
+class Reads:
+    """Which bytes of which segment were read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by_base: dict[int, int] = {}
+        real = segment.Segment.read_at
+
+        def read_at(one: segment.Segment, position: int, count: int) -> bytes:
+            data = real(one, position, count)
+            self.by_base[one.base_offset] = self.by_base.get(one.base_offset, 0) + len(data)
+            return data
+
+        monkeypatch.setattr(segment.Segment, "read_at", read_at)
+
+
+@pytest.fixture
+def look_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.lite.log.replaying.LOOK_BACK_BYTES", 600)
+
+
+@pytest.mark.usefixtures("look_back")
+@pytest.mark.parametrize("ended", [Ended.CLEANLY, Ended.KILLED])
+def test_old_segments_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended
+) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(60):
+        append(log, sent(sequence))
+    if ended is Ended.CLEANLY:
+        log.close()
+    reads = Reads(monkeypatch)
+    again = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert again.end_offset == 60
+    assert set(reads.by_base) <= set(bases(tmp_path)[-3:])
+    assert append(again, sent(57)) == Appended(57, is_duplicate=True)
+    again.close()
+
+
+def test_after_a_kill_only_the_last_batch_is_doubted(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    for sequence in range(10):
+        append(log, sent(sequence))
+    [path] = tmp_path.glob("*.log")
+    size = path.stat().st_size
+    for cut in (1, 60, 71):
+        os.truncate(path, size - cut)
+        again = PartitionLog(tmp_path, LogSettings(), ended=Ended.KILLED)
+        assert again.end_offset == 9
+        assert path.stat().st_size == size // 10 * 9
+        append(again, sent(9))
+        again.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    assert PartitionLog(tmp_path, LogSettings(), ended=Ended.KILLED).end_offset == 9
+
+
+def flushed(log: PartitionLog) -> bool:
+    job = log.due_flush(time.time_ns() // 1_000_000)
+    if job is None:
+        return False
+    job.run()
+    log.flushed(job)
+    return True
+
+
+def test_after_a_power_loss_what_was_flushed_is_not_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(30):
+        append(log, sent(sequence))
+    assert flushed(log)
+    assert not flushed(log)
+    known = bases(tmp_path)[-1]
+    assert (tmp_path / "recovery-point-checkpoint").read_text() == f"0\n1\n0 {known}\n"
+    for sequence in range(30, 50):
+        append(log, sent(sequence))
+    values = everything_in(log)
+    reads = Reads(monkeypatch)
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.UNKNOWN)
+    assert everything_in(again) == values
+    monkeypatch.undo()
+    checked = [base for base in bases(tmp_path) if base >= known]
+    for base in checked:
+        size = (tmp_path / f"{base:020d}.log").stat().st_size
+        assert reads.by_base[base] >= size
+    assert again.epochs.entries == ((0, 0),)
+    again.close()
+
+
+def test_a_cut_below_the_recovery_point_takes_it_back(tmp_path: Path) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for sequence in range(30):
+        append(log, sent(sequence))
+    assert flushed(log)
+    log.truncate_to(7)
+    for sequence in range(7, 30):
+        append(log, sent(sequence))
+    [_, point] = (tmp_path / "recovery-point-checkpoint").read_text().split("\n")[2].split()
+    assert int(point) in bases(tmp_path)
+    assert int(point) <= 7
+    # What the power took of the new records is cut off, though it was once on the disk.
+    second = tmp_path / f"{bases(tmp_path)[2]:020d}.log"
+    second.write_bytes(bytes(second.stat().st_size))
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.UNKNOWN)
+    assert again.end_offset == int(second.stem)
+    again.close()
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    counted: list[int] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        counted.append(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return counted
+
+
+def test_so_many_records_are_forced_to_the_disk_at_once(tmp_path: Path, syncs: list[int]) -> None:
+    log = PartitionLog(tmp_path, LogSettings(flush_messages=3), ended=Ended.CLEANLY)
+    counts = []
+    for sequence in range(6):
+        append(log, sent(sequence))
+        counts.append(len(syncs))
+    # The first time the folder too.
+    assert counts == [0, 0, 2, 2, 2, 3]
+    log.close()
+
+
+def test_records_are_forced_to_the_disk_after_some_time(tmp_path: Path, syncs: list[int]) -> None:
+    log = PartitionLog(tmp_path, LogSettings(flush_ms=5000), ended=Ended.CLEANLY)
+    append(log, sent(0))
+    now_ms = time.time_ns() // 1_000_000
+    assert log.due_flush(now_ms + 4000) is None
+    job = log.due_flush(now_ms + 6000)
+    assert job is not None
+    assert log.due_flush(now_ms + 6000) is None
+    append(log, sent(1))
+    job.run()
+    log.flushed(job)
+    assert len(syncs) >= 1
+    # What came meanwhile waits for the next time.
+    assert log.due_flush(now_ms + 20_000) is not None
+    log.close()
+
+
+def test_a_broker_flushes_sealed_segments_by_itself() -> None:
+    with LiteCluster() as cluster:
+        create_topic(cluster, "t", 1, 1, internal_segment_bytes="200")
+        for number in range(5):
+            assert send(cluster, "t", b"%d" % number) == [None]
+        folder = cluster.log_dirs()[1] / "t-0"
+        eventually((folder / "recovery-point-checkpoint").exists)
+        assert len(bases(folder)) > 1
