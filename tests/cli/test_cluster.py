@@ -87,6 +87,30 @@ def test_brokers_are_stopped_restarted_added_and_removed(
     assert "only one" in refused.stderr
 
 
+def test_faults_are_planted_listed_and_healed(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    del cluster_up
+    assert shoal(environment, "cluster", "add").returncode == 0
+
+    def fault(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return shoal(environment, "cluster", "fault", *arguments)
+
+    assert fault("cut", "1", "2", "--one-way").returncode == 0
+    assert fault("slow", "2", "1", "--delay-ms", "20", "--one-way").returncode == 0
+    assert fault("disk", "2", "--writes", "EIO").returncode == 0
+    wanted = ("request", "1", "produce", "--times", "3", "--error", "NOT_ENOUGH_REPLICAS")
+    assert fault(*wanted).returncode == 0
+    found = json.loads(fault("list", "--output", "json").stdout)
+    assert [one["kind"] for one in found] == ["link", "link", "disk", "request"]
+    assert (found[0]["is_cut"], found[1]["delay_ms"]) == (True, 20)
+    assert (found[3]["api_key"], found[3]["left"], found[3]["error_code"]) == (0, 3, 19)
+    assert fault("heal").returncode == 0
+    assert json.loads(fault("list", "--output", "json").stdout) == []
+    assert fault("disk", "1").returncode == 2
+    assert "'teleport' is not known" in fault("request", "1", "teleport").stderr
+
+
 @pytest.mark.system("kcat")
 def test_kcat_talks_to_it(cluster_up: tuple[subprocess.Popen[str], str]) -> None:
     _, bootstrap = cluster_up

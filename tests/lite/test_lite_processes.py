@@ -1,5 +1,6 @@
 """Kills, pauses, restarts, owners that die: nothing is lost, and nothing is left behind."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shoal.lite.async_cluster import AsyncLiteCluster
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, SystemFailure, UnreachableError, UsageError
 from shoal.wire.api_keys import ApiKey
@@ -272,7 +274,8 @@ def test_everything_ends_when_the_fork_server_is_killed(folder: Path) -> None:
 
 OWNER = """
     import os, sys, time
-    from shoal.lite.cluster import LiteCluster
+    from shoal.lite.async_cluster import AsyncLiteCluster
+from shoal.lite.cluster import LiteCluster
     cluster = LiteCluster(directory=sys.argv[1] or None).start()
     if sys.argv[2] == "forks" and os.fork() == 0:
         time.sleep(20)
@@ -399,14 +402,37 @@ async def test_the_async_form() -> None:
     assert not directory.exists()
 
 
-def test_brokers_load_nothing_heavy() -> None:
-    program = """
-        import sys
-        from shoal.lite.fork_server import _preload
-        _preload()
-        heavy = {"numpy", "numba", "pyarrow", "rich", "click", "hypothesis", "pytest"}
-        print(sorted(heavy & set(sys.modules)), "kio" in sys.modules)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout.strip() == "[] True"
+async def test_the_event_loop_goes_on_while_a_cluster_is_started_and_harmed() -> None:
+    beats: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(0.001)
+
+    heart = asyncio.create_task(beat())
+    async with AsyncLiteCluster(brokers=2) as cluster:
+        at_start = len(beats)
+        await cluster.kill(1)
+        await cluster.restart(1)
+        await cluster.cut_link(1, 2)
+        assert len(await cluster.faults()) == 2
+        await cluster.heal()
+        assert [node.state for node in await cluster.status()] == ["running", "running"]
+        assert (await cluster.bootstrap()).count(":") == 2
+        directory = cluster.directory
+    assert at_start > 20
+    assert len(beats) > at_start + 20
+    heart.cancel()
+    assert not directory.exists()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(folder: Path) -> None:
+    cluster = AsyncLiteCluster(directory=folder)
+    starting = asyncio.create_task(cluster.start())
+    await asyncio.sleep(0.05)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    with pytest.raises(UnreachableError):
+        LiteCluster.attach(folder)

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from shoal.cli import console
+from shoal.cli.faults import fault
 from shoal.cli.options import output_option, properties_of
 from shoal.lite.controller.profiles import PROFILES
 from shoal.model.errors import SystemFailure
@@ -48,8 +49,12 @@ def cluster() -> None:
     shoal cluster kill 1                 as a fault, from another terminal
     shoal cluster restart 1
     shoal cluster add                    one more broker, with its share of the replicas
+    shoal cluster fault cut 1 2          links, disks and requests that go wrong
     shoal cluster down t1
     """
+
+
+cluster.add_command(fault)
 
 
 @cluster.command("up")

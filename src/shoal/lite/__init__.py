@@ -4,4 +4,7 @@
 what the cluster knows about itself, `api/` answers one kind of request per file, `broker`
 is one process that serves clients, `supervisor` owns the processes of a cluster, and
 `cluster` is what a program uses. Importing this package imports none of them.
+
+For programs: `shoal.lite.cluster`, in asyncio `shoal.lite.async_cluster`, in tests the fixtures of
+`shoal.lite.pytest_plugin`.
 """

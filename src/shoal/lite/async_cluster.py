@@ -1,0 +1,154 @@
+"""A Kafka Lite cluster for asyncio programs: nothing here holds up the event loop.
+
+    async with AsyncLiteCluster(brokers=3) as cluster:
+        await cluster.kill(2)
+
+Every call is that of `LiteCluster` by the same name, in a thread of its own. A call that is
+cancelled is finished all the same, and a start that is cancelled is undone.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from shoal.lite.cluster import LiteCluster, NodeStatus
+from shoal.model.errors import ShoalError
+from shoal.model.nodes import Node
+
+ResultT = TypeVar("ResultT")
+
+
+class AsyncLiteCluster:
+    """The asyncio form of `LiteCluster`, which it has inside as `cluster`."""
+
+    def __init__(
+        self,
+        brokers: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """As for `LiteCluster`."""
+        self.cluster = LiteCluster(brokers, directory, name, properties, **options)
+
+    # Starting and stopping
+
+    async def start(self) -> Self:
+        """Start all nodes; returns when they serve clients."""
+        starting = asyncio.ensure_future(asyncio.to_thread(self.cluster.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(ShoalError):
+                await starting
+                await self.stop()
+            raise
+        return self
+
+    async def stop(self) -> None:
+        """End the cluster cleanly; a temporary folder is removed."""
+        await _finished(self.cluster.stop)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # What there is
+
+    @property
+    def directory(self) -> Path:
+        """The folder of the running cluster."""
+        return self.cluster.directory
+
+    async def bootstrap(self) -> str:
+        """What clients call `bootstrap.servers`."""
+        return await _finished(lambda: self.cluster.bootstrap)
+
+    async def status(self) -> list[NodeStatus]:
+        return await _finished(self.cluster.status)
+
+    async def nodes(self) -> list[Node]:
+        return await _finished(self.cluster.nodes)
+
+    async def log_dirs(self) -> dict[int, Path]:
+        return await _finished(self.cluster.log_dirs)
+
+    # What can be done to nodes and partitions
+
+    async def kill(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.kill(node_id))
+
+    async def stop_node(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.stop_node(node_id))
+
+    async def pause(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.pause(node_id))
+
+    async def resume(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.resume(node_id))
+
+    async def restart(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.restart(node_id))
+
+    async def add(self) -> NodeStatus:
+        return await _finished(self.cluster.add)
+
+    async def remove(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.remove(node_id))
+
+    async def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        await _finished(lambda: self.cluster.move_leader(topic, partition, node_id))
+
+    async def shrink_in_sync(self, topic: str, partition: int, node_id: int) -> None:
+        await _finished(lambda: self.cluster.shrink_in_sync(topic, partition, node_id))
+
+    # What can go wrong on purpose
+
+    async def cut_link(self, source: int, target: int, *, one_way: bool = False) -> None:
+        await _finished(lambda: self.cluster.cut_link(source, target, one_way=one_way))
+
+    async def slow_link(
+        self, source: int, target: int, delay_ms: int, *, one_way: bool = False
+    ) -> None:
+        await _finished(lambda: self.cluster.slow_link(source, target, delay_ms, one_way=one_way))
+
+    async def heal_link(self, source: int, target: int, *, one_way: bool = False) -> None:
+        await _finished(lambda: self.cluster.heal_link(source, target, one_way=one_way))
+
+    async def isolate(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.isolate(node_id))
+
+    async def fail_disk(self, node_id: int, **fault: Any) -> None:
+        await _finished(lambda: self.cluster.fail_disk(node_id, **fault))
+
+    async def heal_disk(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.heal_disk(node_id))
+
+    async def fail_requests(self, node_id: int, api_key: int, **fault: Any) -> int:
+        return await _finished(lambda: self.cluster.fail_requests(node_id, api_key, **fault))
+
+    async def requests_left(self, fault: int) -> int:
+        return await _finished(lambda: self.cluster.requests_left(fault))
+
+    async def faults(self) -> list[dict[str, Any]]:
+        return await _finished(self.cluster.faults)
+
+    async def heal(self) -> None:
+        await _finished(self.cluster.heal)
+
+
+async def _finished(call: Callable[[], ResultT]) -> ResultT:
+    """What a call returns; when it is cancelled, once it has ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        with suppress(ShoalError):
+            await running
+        raise

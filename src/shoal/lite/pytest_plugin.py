@@ -1,0 +1,141 @@
+"""Kafka clusters for tests. Loaded by pytest itself wherever shoal is installed.
+
+    def test_orders(shoal_bootstrap, shoal_topic):
+        producer = Producer({"bootstrap.servers": shoal_bootstrap})
+        producer.produce(shoal_topic, b"order")
+
+    @pytest.mark.shoal_cluster(brokers=3, profile="strict")
+    def test_failover(shoal_cluster, shoal_topic):
+        shoal_cluster.kill(1)
+
+Rules of this file:
+- Tests that ask for the same kind of cluster share one, which lives until the session ends.
+  After each test it is mended: faults are healed, brokers that are down or paused come back.
+- A test with `fresh=True` in its marker has a cluster of its own.
+- Every test has a topic of its own, which is deleted after it.
+- Nothing is imported before a fixture is used: runs without Kafka pay for nothing.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from shoal.lite.cluster import LiteCluster
+
+CLUSTER_MARK = "shoal_cluster"
+TOPIC_MARK = "shoal_topic"
+_numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{CLUSTER_MARK}(brokers=1, profile=None, properties=None, fresh=False): "
+        "the Kafka Lite cluster that the test runs against",
+    )
+    config.addinivalue_line(
+        "markers",
+        f"{TOPIC_MARK}(partitions=1, replication_factor=-1, config=None): "
+        "the topic that the test gets",
+    )
+
+
+@pytest.fixture(scope="session")
+def shoal_clusters() -> "Iterator[Callable[..., LiteCluster]]":
+    """A function that gives a running cluster of a kind (the arguments of `LiteCluster`); the
+    same one for all who ask for the same."""
+    from shoal.lite.cluster import LiteCluster
+
+    running: dict[str, LiteCluster] = {}
+
+    def cluster_of(**kind: Any) -> LiteCluster:
+        key = repr(sorted(kind.items()))
+        if key not in running:
+            running[key] = LiteCluster(**kind).start()
+        return running[key]
+
+    yield cluster_of
+    for cluster in running.values():
+        cluster.stop()
+
+
+@pytest.fixture
+def shoal_cluster(
+    request: pytest.FixtureRequest, shoal_clusters: "Callable[..., LiteCluster]"
+) -> "Iterator[LiteCluster]":
+    """The cluster that the test's marker describes; without one, of a single broker."""
+    kind = _marked(request, CLUSTER_MARK)
+    if kind.pop("fresh", False):
+        from shoal.lite.cluster import LiteCluster
+
+        with LiteCluster(**kind) as own:
+            yield own
+        return
+    shared = shoal_clusters(**kind)
+    yield shared
+    _mend(shared)
+
+
+@pytest.fixture
+def shoal_bootstrap(shoal_cluster: "LiteCluster") -> str:
+    """What clients call `bootstrap.servers`."""
+    return shoal_cluster.bootstrap
+
+
+@pytest.fixture
+def shoal_topic(request: pytest.FixtureRequest, shoal_cluster: "LiteCluster") -> Iterator[str]:
+    """The name of a new topic; its marker may say how many partitions and replicas it has."""
+    from shoal.client.admin import NewTopic
+
+    wanted = {"partitions": 1, "replication_factor": -1} | _marked(request, TOPIC_MARK)
+    configs: Mapping[str, str] = wanted.pop("config", None) or {}
+    topic = NewTopic(f"test-{next(_numbers)}", **wanted, configs=configs)
+    bootstrap = shoal_cluster.bootstrap
+    _administer(bootstrap, lambda admin: admin.create_topics([topic]))
+    yield topic.name
+    _mend(shoal_cluster)
+    _administer(bootstrap, lambda admin: admin.delete_topics([topic.name]))
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    marker = request.node.get_closest_marker(name)
+    return {} if marker is None else dict(marker.kwargs)
+
+
+def _mend(cluster: "LiteCluster") -> None:
+    """Let the next test find the cluster whole."""
+    if cluster.faults():
+        cluster.heal()
+    for node in cluster.status():
+        if node.state == "paused":
+            cluster.resume(node.id)
+        elif node.state == "dead":
+            cluster.restart(node.id)
+
+
+def _administer(bootstrap: str, action: Callable[[Any], Any]) -> None:
+    """Ask a cluster's administrator, in a thread: the test may have an event loop already."""
+    failed: list[BaseException] = []
+
+    async def ask() -> None:
+        from shoal.client.client import Client
+
+        async with Client({"bootstrap.servers": bootstrap}) as client:
+            await action(client.admin)
+
+    def run() -> None:
+        try:
+            asyncio.run(ask())
+        except BaseException as error:  # noqa: BLE001 - raised again, where the test sees it
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="shoal-topic")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
