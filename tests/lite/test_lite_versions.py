@@ -91,6 +91,28 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "response_partition_limit": 10,
         "cursor": None,
     },
+    ApiKey.ADD_PARTITIONS_TO_TXN: {
+        "v3_and_below_transactional_id": "x",
+        "v3_and_below_producer_id": 1,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [],
+        "transactions": [],
+    },
+    ApiKey.ADD_OFFSETS_TO_TXN: {
+        "transactional_id": "",
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "group_id": "g",
+    },
+    ApiKey.END_TXN: {
+        "transactional_id": "",
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "committed": True,
+    },
+    ApiKey.WRITE_TXN_MARKERS: {"markers": []},
+    ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": []},
+    ApiKey.LIST_TRANSACTIONS: {"state_filters": [], "producer_id_filters": []},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "swept", "partition_indexes": [0]}]},
 }
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -134,7 +156,7 @@ def test_every_version_is_served(client: PlainClient, key: ApiKey, version: int)
     assert errors_in(response) == REFUSALS.get(key, [])
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 13))
 def test_every_version_of_produce(client: PlainClient, topic: str, version: int) -> None:
     answer = client.produce(topic, batch_of(b"a", b"b"), version=version)
     assert (answer.error_code, answer.base_offset) == (0, 0)
@@ -165,7 +187,7 @@ def test_api_versions_tells_what_is_registered(client: PlainClient) -> None:
         ApiKey.API_VERSIONS, 3, client_software_name="test", client_software_version="1"
     )
     ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-    assert ranges[ApiKey.PRODUCE] == (0, 11)
+    assert ranges[ApiKey.PRODUCE] == (0, 12)
     assert ranges[ApiKey.FETCH] == (4, 16)
     assert ranges.keys() == APIS.keys()
 

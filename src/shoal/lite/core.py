@@ -19,6 +19,7 @@ from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import Layers
+from shoal.lite.controller.features import TRANSACTION_VERSION
 from shoal.lite.controller.link import ControllerLink
 from shoal.lite.controller.lookup import existing_topic
 from shoal.lite.controller.records import BrokerRecord, ConfigRecord, PartitionRecord, Record
@@ -38,6 +39,7 @@ from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replicas import Replicas
 from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.lite.spec import BrokerSpec
+from shoal.lite.transactions.service import Transactions
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
 
@@ -66,7 +68,10 @@ class BrokerCore:
         self.controller = ControllerLink(spec.controller, key, self._on_records)
         self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
         # By what clients ask for; each coordinates the keys of the partitions that are led here.
-        self.coordinators: dict[KeyType, CoordinatorHost[Any]] = {}
+        self.transactions = Transactions(self)
+        self.coordinators: dict[KeyType, CoordinatorHost[Any]] = {
+            KeyType.TRANSACTION: self.transactions.host
+        }
         self._is_following = False
         self._is_all_new = True
         self._changed: set[tuple[UUID, int]] = set()
@@ -75,6 +80,15 @@ class BrokerCore:
         self._heart: asyncio.Task[None] | None = None
         self._is_dismissed = False
         self._producer_ids: Iterable[int] = iter(())
+
+    @property
+    def broker_id(self) -> int:
+        return self.spec.broker_id
+
+    @property
+    def transaction_version(self) -> int:
+        """Which protocol of transactions the cluster has agreed on."""
+        return self.state.features()[TRANSACTION_VERSION]
 
     @property
     def layers(self) -> Layers:
@@ -170,6 +184,7 @@ class BrokerCore:
         await self.controller.close()
         for host in self.coordinators.values():
             await host.close()
+        await self.transactions.close()
         if await self.replicas.close():
             self._marker.end_cleanly()
 

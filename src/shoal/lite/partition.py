@@ -20,7 +20,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import TopicRules
 from shoal.lite.controller.records import PartitionRecord
 from shoal.lite.controller.status import why_offline
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.log.header import BatchHeader, unpack_header
 from shoal.lite.log.partition_log import Appended, LogOffline, PartitionLog
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
@@ -38,6 +38,7 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.replication.replica import Replica
+from shoal.lite.transactions.guards import Guard, Guards
 
 OnAcked = Callable[[Code], None]
 _logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Partition:
         "_unread_bytes",
         "_woken_high_watermark",
         "followers",
+        "guards",
         "log",
         "name",
         "readers",
@@ -109,6 +111,7 @@ class Partition:
         )
         self.readers: set[Waiter] = set()
         self.followers: set[Waiter] = set()
+        self.guards = Guards()
         self._woken_high_watermark = self.high_watermark
         self._unread_bytes = 0
         # Who waits until all live replicas have deleted what lies before an offset.
@@ -166,6 +169,7 @@ class Partition:
                 record.leader_epoch,
                 record.in_sync,
             )
+            self.guards.clear()
             self._tell_gone()
             if self.replica.follower is not None:
                 self._host.on_follower(self)
@@ -205,25 +209,86 @@ class Partition:
         acks: int,
         timeout_ms: int,
         on_acked: OnAcked,
+        guard: Guard | None = None,
     ) -> Appended:
         """Write a checked batch. With acks=all, `on_acked` is told when it is on all in-sync
-        replicas, or why not, and maybe before this returns."""
+        replicas, or why not, and maybe before this returns. The first batch of a transaction needs
+        the guard under which the coordinator was asked."""
         leader = self.leader
         try:
+            if header.is_transactional:
+                self.guards.check(header, self.log.producers, guard)
             appended = self.log.append(view, header, leader_epoch=leader.leader_epoch)
         except LogOffline:
             self._host.on_failed(self)
             raise
+        return self._appended(
+            leader, header, appended, acks=acks, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def append_as_coordinator(
+        self,
+        view: memoryview,
+        header: BatchHeader,
+        *,
+        timeout_ms: int,
+        on_acked: OnAcked,
+        guard: Guard | None = None,
+    ) -> Appended:
+        """Write a coordinator's batch, on all in-sync replicas."""
+        leader = self.leader
+        try:
+            if header.is_transactional:
+                self.guards.check(header, self.log.producers, guard)
+            epoch = leader.leader_epoch
+            appended = self.log.append_as_coordinator(view, header, leader_epoch=epoch)
+        except LogOffline:
+            self._host.on_failed(self)
+            raise
+        return self._appended(
+            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def append_marker(
+        self, view: memoryview, *, is_bumped: bool, timeout_ms: int, on_acked: OnAcked
+    ) -> Appended:
+        """Write the end of a transaction, on all in-sync replicas."""
+        leader = self.leader
+        header = unpack_header(view)
+        leader.check_acks(ALL_ACKS)
+        try:
+            epoch = leader.leader_epoch
+            appended = self.log.append_marker(view, header, leader_epoch=epoch, is_bumped=is_bumped)
+        except LogOffline:
+            self._host.on_failed(self)
+            raise
+        return self._appended(
+            leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def _appended(
+        self,
+        leader: LeaderPartition,
+        header: BatchHeader,
+        appended: Appended,
+        *,
+        acks: int,
+        timeout_ms: int,
+        on_acked: OnAcked,
+    ) -> Appended:
+        """Tell followers, and wait for them if that is wanted."""
+        if header.is_transactional:
+            self.guards.drop(header.producer_id)
         now_ms = monotonic_ms()
         if not appended.is_duplicate:
-            self._unread_bytes += len(view)
+            self._unread_bytes += header.size
             leader.appended(now_ms)
         if acks == ALL_ACKS:
             end_offset = appended.base_offset + header.last_offset_delta + 1
             leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
         if not appended.is_duplicate:
             for waiter in self.followers:
-                waiter.on_more(len(view))
+                waiter.on_more(header.size)
         self.settle()
         return appended
 

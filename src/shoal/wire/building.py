@@ -19,6 +19,7 @@ from functools import cache, partial
 from typing import Any
 
 Convert = Callable[[Any], Any]
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,11 @@ def _converter(field: "Field[Any]") -> Convert:
         return partial(_structures if shape.is_array else _structure, shape.item_type)
     if shape.is_array:
         return lambda value: None if value is None else tuple(value)
-    if field.metadata.get("kafka_type", "").startswith("timedelta"):
+    kafka_type = field.metadata.get("kafka_type", "")
+    if kafka_type.startswith("timedelta"):
         return lambda value: dt.timedelta(milliseconds=value)
+    if kafka_type.startswith("datetime"):
+        return lambda value: None if value is None else _EPOCH + dt.timedelta(milliseconds=value)
     return lambda value: value
 
 

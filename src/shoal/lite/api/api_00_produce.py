@@ -1,4 +1,4 @@
-"""Produce (0), versions 3 to 11; advertised from 0.
+"""Produce (0), versions 3 to 12; advertised from 0.
 
 Behaviour
 - One batch of format 2 for each partition; `write_rules` says what is refused, with which code.
@@ -7,27 +7,33 @@ Behaviour
   nothing written, or, if members left while it waited, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 - acks=0 gets no answer; if something went wrong the connection is closed, as Apache Kafka does.
 - Idempotent producers: a duplicate is answered with error 0 and its old offset.
+- Transactions: before the first batch in a partition its coordinator is asked, see
+  `produce_joining`. A transactional batch in a request without a transactional id:
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all of it.
 
 Versions
 - 0 to 2 are advertised and not served: librdkafka before 2.11.1 stops compressing when they are
   missing (KAFKA-18659), but never sends them.
 - 5 log start offset. 7 zstd (KIP-110). 8 error messages (KIP-467). 9 flexible (KIP-482).
+  11 TRANSACTION_ABORTABLE is known to the client. 12 partitions join their transaction by
+  being written to (both KIP-890).
 
 Gaps
-- No transactions: a transactional batch is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-  without a transactional id, as in Apache Kafka, and with INVALID_TXN_STATE with one.
-- 12 (KIP-890) and 13 (topic ids, KIP-516).
+- 13 (topic ids, KIP-516).
 """
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from functools import partial
 
+from shoal.lite.api.produce_joining import Joining, joining_of
 from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.header import HEADER_SIZE, unpack_header
 from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
+from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.produce import (
     ProduceAnswer,
@@ -41,16 +47,32 @@ _NO_ACKS = 0
 _ALL_ACKS = -1
 
 
-def handle(core: BrokerCore, request: Request) -> Answer | Written:
+def handle(core: BrokerCore, request: Request) -> Answer | Written | Awaitable[Answer]:
     produce = decode_produce_request(request.version, request.frame, request.header.body_position)
-    refusal = _refusal_of_all(produce)
     call = _Call(request, produce)
-    if refusal is not None:
+    try:
+        _check_all(produce)
+        if produce.transactional_id is not None:
+            call.joining = joining_of(core, request.version, produce)
+    except Refused as refusal:
         call.answers = [_refused(item, refusal) for item in produce.partitions]
-    else:
-        now_ms = time.time_ns() // 1_000_000
-        for item in produce.partitions:
-            call.answers.append(_answered(core, call, item, now_ms))
+        return call.encoded()
+    if call.joining is not None:
+        return _join_and_write(core, call, produce)
+    return _write(core, call, produce)
+
+
+async def _join_and_write(core: BrokerCore, call: "_Call", produce: ProduceRequest) -> Answer:
+    if call.joining is not None:
+        await call.joining.ask(core)
+    answer = _write(core, call, produce)
+    return await answer if isinstance(answer, Written) else answer
+
+
+def _write(core: BrokerCore, call: "_Call", produce: ProduceRequest) -> Answer | Written:
+    now_ms = time.time_ns() // 1_000_000
+    for item in produce.partitions:
+        call.answers.append(_answered(core, call, item, now_ms))
     if call.waits_for:
         return call.wait()
     return call.encoded()
@@ -59,12 +81,22 @@ def handle(core: BrokerCore, request: Request) -> Answer | Written:
 class _Call:
     """A request, and how far it has come."""
 
-    __slots__ = ("_failed", "_future", "acks", "answers", "request", "timeout_ms", "waits_for")
+    __slots__ = (
+        "_failed",
+        "_future",
+        "acks",
+        "answers",
+        "joining",
+        "request",
+        "timeout_ms",
+        "waits_for",
+    )
 
     def __init__(self, request: Request, produce: ProduceRequest) -> None:
         self.request = request
         self.acks = produce.acks
         self.timeout_ms = max(0, produce.timeout_ms)
+        self.joining: Joining | None = None
         self.answers: list[ProduceAnswer] = []
         # Partitions, by their place in the request, that in-sync replicas have not got yet.
         self.waits_for: set[int] = set()
@@ -104,18 +136,17 @@ class _Call:
         ]
 
 
-def _refusal_of_all(produce: ProduceRequest) -> Refused | None:
-    """What is wrong with the request as a whole."""
+def _check_all(produce: ProduceRequest) -> None:
+    """`Refused` if something is wrong with the request as a whole."""
     if produce.acks not in {_ALL_ACKS, _NO_ACKS, 1}:
-        return Refused(Code.INVALID_REQUIRED_ACKS, f"acks={produce.acks}")
+        raise Refused(Code.INVALID_REQUIRED_ACKS, f"acks={produce.acks}")
     if produce.transactional_id is None:
         for item in produce.partitions:
             if len(item.records) >= HEADER_SIZE and unpack_header(item.records).is_transactional:
-                return Refused(
+                raise Refused(
                     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                     "a transactional batch in a request without a transactional id",
                 )
-    return None
 
 
 def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
@@ -131,8 +162,9 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
     rules = partition.rules
     records = item.records
     header = header_of_only_batch(records, call.request.version)
-    if header.is_transactional:
-        raise Refused(Code.INVALID_TXN_STATE, "this broker has no transactions")
+    guard = None
+    if call.joining is not None:
+        guard = call.joining.guard_of(TopicPartition(item.topic, item.partition))
     partition.leader.check_acks(call.acks)
     check_batch(records, header, rules)
     header = apply_timestamps(records, header, rules, now_ms)
@@ -145,6 +177,7 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
         acks=call.acks,
         timeout_ms=call.timeout_ms,
         on_acked=partial(call.on_acked, place),
+        guard=guard,
     )
     return ProduceAnswer(
         item.topic,
@@ -161,4 +194,4 @@ def _refused(item: ProducedPartition, refused: Refused) -> ProduceAnswer:
     )
 
 
-API = register(ApiKey.PRODUCE, 3, 11, handle, advertised_from=0)
+API = register(ApiKey.PRODUCE, 3, 12, handle, advertised_from=0)

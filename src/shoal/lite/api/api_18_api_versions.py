@@ -8,21 +8,20 @@ Behaviour
 
 Versions
 - 1 throttle time. 3 flexible, names and versions of clients, features (KIP-584). 4 features may
-  begin at 0.
-
-Gaps
-- No features are advertised, so that Java clients stay with the first transaction protocol.
+  begin at 0; before, such features are left out of what is supported.
 """
 
 import re
 
 from shoal.lite.api.registry import APIS, Answer, Api, Request, register
 from shoal.lite.codes import Code
+from shoal.lite.controller.features import FEATURES
 from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import encode_response, response_class
 
+_FIRST_WITH_FEATURES_FROM_0 = 4
 _LEGAL_CLIENT = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -37,6 +36,17 @@ def handle(core: BrokerCore, request: Request) -> Answer:
     return request.answer(
         error_code=Code.NONE,
         api_keys=[_range(api) for _, api in sorted(APIS.items())],
+        supported_features=[
+            {"name": name, "min_version": feature.least, "max_version": feature.most}
+            for name, feature in FEATURES.items()
+            if feature.least > 0 or request.version >= _FIRST_WITH_FEATURES_FROM_0
+        ],
+        finalized_features_epoch=core.state.applied_count,
+        finalized_features=[
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name, level in core.state.features().items()
+            if level > 0
+        ],
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from shoal.lite.controller.features import FEATURE, levels
 from shoal.lite.controller.records import (
     NO_LEADER,
     BrokerRecord,
@@ -136,6 +137,10 @@ class ClusterState:
     def cluster_configs(self) -> dict[str, str]:
         """The settings that the controllers were started with."""
         return self._configs.get((CLUSTER, ""), {})
+
+    def features(self) -> dict[str, int]:
+        """The levels that the cluster has agreed on."""
+        return levels(self._configs.get((FEATURE, ""), {}))
 
     def cluster_wide_value(self, topic: str, name: str) -> str:
         """The value that a setting of `CLUSTER_WIDE` has for a topic, at every node."""

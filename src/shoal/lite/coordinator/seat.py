@@ -24,7 +24,8 @@ from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.lite.log.partition_log import LogOffline
 from shoal.lite.partition import Partition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
-from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Batch
+from shoal.lite.transactions.guards import Guard
+from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
 from shoal.wire.errors import WireError
 from shoal.wire.records import Record, decode_records, encode_batch
 
@@ -42,6 +43,10 @@ _TRANSLATED = {
     Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
     Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
 }
+
+
+class NotWritten(Refused):
+    """Nothing was written, and nothing of it will show up later."""
 
 
 class NewRecord(NamedTuple):
@@ -213,27 +218,37 @@ class Seat(Generic[ShardT]):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         is_transactional: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         """Write one batch; returns when it is committed and replayed.
 
         `Refused` with what a client is to be told: COORDINATOR_NOT_AVAILABLE if too few replicas
-        are in sync or the time is over, NOT_COORDINATOR if the leadership is.
+        are in sync or the time is over, NOT_COORDINATOR if the leadership is; `NotWritten` if it
+        is certain that the batch will never be there.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         batch = encode_batch(
             [Record(0, timestamp_ms, record.key, record.value) for record in records],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            base_sequence=NO_SEQUENCE if producer_id == NO_PRODUCER_ID else 0,
             is_transactional=is_transactional,
         )
         future = self._loop.create_future()
         try:
-            self._write(memoryview(batch), timeout_ms, future)
+            self._write(memoryview(batch), timeout_ms, future, guard)
         except Refused as refused:
-            raise translated(refused) from refused
+            told = translated(refused)
+            raise NotWritten(told.code, str(told)) from refused
         await future
 
-    def _write(self, view: memoryview, timeout_ms: int, future: "asyncio.Future[None]") -> None:
+    def _write(
+        self,
+        view: memoryview,
+        timeout_ms: int,
+        future: "asyncio.Future[None]",
+        guard: Guard | None,
+    ) -> None:
         if self._is_over or self._partition.replica.role is not self.role:
             raise _not_coordinator()
         self.role.check_acks(ALL_ACKS)
@@ -250,11 +265,12 @@ class Seat(Generic[ShardT]):
                 future.set_exception(translated(refused))
 
         header = unpack_header(view)
-        end_offset = self._partition.log.end_offset + header.last_offset_delta + 1
-        heappush(self._waiting, (end_offset, next(self._numbers), future))
-        self._partition.append(
-            view, header, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        appended = self._partition.append_as_coordinator(
+            view, header, timeout_ms=timeout_ms, on_acked=on_acked, guard=guard
         )
+        # What is committed is replayed later, never within the append.
+        end_offset = appended.base_offset + header.last_offset_delta + 1
+        heappush(self._waiting, (end_offset, next(self._numbers), future))
 
 
 def translated(refused: Refused) -> Refused:

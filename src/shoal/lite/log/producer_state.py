@@ -134,13 +134,10 @@ class ProducerStates:
         expected = sequence_after(producer.last_sequence, 1)
         if header.base_sequence == expected:
             return None
-        for batch in producer.batches:
-            if (
-                batch.first_sequence == header.base_sequence
-                and batch.last_sequence == header.last_sequence
-            ):
-                return batch
-        raise _out_of_order(header, f"{expected} comes next")
+        duplicate = _same(producer, header)
+        if duplicate is None:
+            raise _out_of_order(header, f"{expected} comes next")
+        return duplicate
 
     def _check_epoch(self, producer_id: int, epoch: int, *, allows_equal: bool = True) -> None:
         producer = self._producers.get(producer_id)
@@ -178,6 +175,15 @@ class ProducerStates:
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
+
+    def is_duplicate(self, header: BatchHeader) -> bool:
+        """Whether the very same batch is among those that are remembered."""
+        producer = self._producers.get(header.producer_id)
+        return (
+            producer is not None
+            and producer.epoch == header.producer_epoch
+            and _same(producer, header) is not None
+        )
 
     def knows_batches_of(self, producer_id: int) -> bool:
         producer = self._producers.get(producer_id)
@@ -275,6 +281,14 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+
+
+def _same(producer: Producer, header: BatchHeader) -> WrittenBatch | None:
+    wanted = header.base_sequence, header.last_sequence
+    for batch in producer.batches:
+        if (batch.first_sequence, batch.last_sequence) == wanted:
+            return batch
+    return None
 
 
 def _out_of_order(header: BatchHeader, expectation: str) -> Refused:

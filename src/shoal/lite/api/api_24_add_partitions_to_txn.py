@@ -1,0 +1,119 @@
+"""AddPartitionsToTxn (24), versions 0 to 5.
+
+Behaviour
+- A client (versions 0 to 3) announces where its transaction will write. All or nothing: with a
+  partition that does not exist, it gets UNKNOWN_TOPIC_OR_PARTITION and the others
+  OPERATION_NOT_ATTEMPTED.
+- A broker (from version 4 on; many transactions at once) verifies that its client has done so
+  (`verify_only`), or announces a partition for it (KIP-890).
+
+Versions
+- 2 PRODUCER_FENCED is known to the client, before it is INVALID_PRODUCER_EPOCH. 3 flexible.
+  4 for brokers. 5 TRANSACTION_ABORTABLE.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.transactions.markers import by_topic
+from shoal.lite.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+
+_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_OF_BROKERS = 4
+
+Codes = dict[TopicPartition, Code]
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    if request.version >= _FIRST_OF_BROKERS:
+        results = [
+            {"transactional_id": one.transactional_id, "topic_results": _topics(codes)}
+            for one in body.transactions
+            for codes in [await _joined_by_broker(core, one)]
+        ]
+        return request.answer(error_code=Code.NONE, results_by_transaction=results)
+    identity = Identity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+    codes = await _joined(
+        core,
+        body.v3_and_below_transactional_id,
+        identity,
+        _wanted(body.v3_and_below_topics),
+        FIRST_PROTOCOL,
+    )
+    if request.version < _FIRST_THAT_KNOWS_FENCED:
+        codes = {
+            partition: Code.INVALID_PRODUCER_EPOCH if code == Code.PRODUCER_FENCED else code
+            for partition, code in codes.items()
+        }
+    return request.answer(results_by_topic_v3_and_below=_topics(codes))
+
+
+def _wanted(topics: Any) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+async def _joined_by_broker(core: BrokerCore, one: Any) -> Codes:
+    identity = Identity(one.producer_id, one.producer_epoch)
+    wanted = _wanted(one.topics)
+    if not one.verify_only:
+        return await _joined(core, one.transactional_id, identity, wanted, SECOND_PROTOCOL)
+    try:
+        shard = core.transactions.host.shard_for(one.transactional_id)
+        verdict = shard.machine.verify(one.transactional_id, identity, wanted)
+    except Refused as refused:
+        verdict = refused.code
+    return dict.fromkeys(wanted, verdict) if isinstance(verdict, Code) else verdict
+
+
+async def _joined(
+    core: BrokerCore,
+    transactional_id: str,
+    identity: Identity,
+    wanted: list[TopicPartition],
+    protocol: int,
+) -> Codes:
+    missing = {partition for partition in wanted if not _exists(core, partition)}
+    if missing:
+        return {
+            partition: Code.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in missing
+            else Code.OPERATION_NOT_ATTEMPTED
+            for partition in wanted
+        }
+    if not transactional_id:
+        return dict.fromkeys(wanted, Code.INVALID_REQUEST)
+    try:
+        shard = core.transactions.host.shard_for(transactional_id)
+        code = await shard.add_partitions(transactional_id, identity, wanted, protocol)
+    except Refused as refused:
+        code = refused.code
+    return dict.fromkeys(wanted, code)
+
+
+def _exists(core: BrokerCore, partition: TopicPartition) -> bool:
+    topic = core.state.topics.get(partition.topic)
+    return topic is not None and partition.partition in topic.partitions
+
+
+def _topics(codes: Codes) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "results_by_partition": [
+                {
+                    "partition_index": index,
+                    "partition_error_code": codes[TopicPartition(name, index)],
+                }
+                for index in indexes
+            ],
+        }
+        for name, indexes in by_topic(codes).items()
+    ]
+
+
+API = register(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, handle)

@@ -1,0 +1,64 @@
+"""WriteTxnMarkers (27), versions 1 and 2.
+
+Behaviour
+- A coordinator, or an administrator who ends a hanging transaction, has markers written; the
+  answer comes when all in-sync replicas have them.
+- INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: see `producer_state`.
+
+Versions
+- 1 flexible. 2 names the protocol: by the second one a marker's epoch is above its
+  transaction's.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.core import BrokerCore
+from shoal.lite.transactions.markers import Marker, Written, by_topic
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    items = [(_marker(one), _partitions(one)) for one in request.body().markers]
+    written = await core.transactions.write_here(items)
+    return request.answer(
+        markers=[
+            {"producer_id": marker.producer_id, "topics": _topics(result)}
+            for (marker, _), result in zip(items, written, strict=True)
+        ]
+    )
+
+
+def _marker(one: Any) -> Marker:
+    return Marker(
+        one.producer_id,
+        one.producer_epoch,
+        one.transaction_result,
+        one.coordinator_epoch,
+        getattr(one, "transaction_version", 0),
+    )
+
+
+def _partitions(one: Any) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        for topic in one.topics
+        for index in topic.partition_indexes
+    ]
+
+
+def _topics(result: Written) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": index, "error_code": result[TopicPartition(name, index)]}
+                for index in indexes
+            ],
+        }
+        for name, indexes in by_topic(result).items()
+    ]
+
+
+API = register(ApiKey.WRITE_TXN_MARKERS, 1, 2, handle)

@@ -1,0 +1,60 @@
+"""DescribeTransactions (65), version 0.
+
+Behaviour
+- What the coordinator knows of transactional ids (KIP-664). An id that it does not know:
+  TRANSACTIONAL_ID_NOT_FOUND.
+"""
+
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.transactions.markers import by_topic
+from shoal.wire.api_keys import ApiKey
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    ids = request.body().transactional_ids
+    return request.answer(transaction_states=[_described(core, one) for one in ids])
+
+
+def _described(core: BrokerCore, transactional_id: str) -> dict[str, Any]:
+    if not transactional_id:
+        return _failed(transactional_id, Code.INVALID_REQUEST)
+    try:
+        machine = core.transactions.host.shard_for(transactional_id).machine
+    except Refused as refused:
+        return _failed(transactional_id, refused.code)
+    known = machine.transactions.get(transactional_id)
+    if known is None:
+        return _failed(transactional_id, Code.TRANSACTIONAL_ID_NOT_FOUND)
+    return {
+        "error_code": Code.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": known.state.title,
+        "transaction_timeout": known.timeout_ms,
+        "transaction_start_time": known.started_ms,
+        "producer_id": known.producer_id,
+        "producer_epoch": known.epoch,
+        "topics": [
+            {"topic": name, "partitions": indexes}
+            for name, indexes in by_topic(sorted(known.partitions)).items()
+        ],
+    }
+
+
+def _failed(transactional_id: str, code: Code) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": [],
+    }
+
+
+API = register(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle)

@@ -1,0 +1,70 @@
+"""ListTransactions (66), versions 0 to 2.
+
+Behaviour
+- The transactional ids that this broker coordinates, if they pass the filters. States that do not
+  exist are told back. COORDINATOR_LOAD_IN_PROGRESS while a part is being loaded.
+
+Versions
+- 1 only those that are open for some time (KIP-994). 2 only those whose id matches a pattern
+  (KIP-1152); one that is no pattern: INVALID_REGULAR_EXPRESSION.
+"""
+
+import re
+from typing import Any
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.lite.transactions.coordinator import wall_ms
+from shoal.lite.transactions.model import NO_TIME_MS, State, Transaction
+from shoal.wire.api_keys import ApiKey
+
+_STATES = {state.title: state for state in State}
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    host = core.transactions.host
+    if host.is_loading:
+        return _failed(request, Code.COORDINATOR_LOAD_IN_PROGRESS)
+    body = request.body()
+    try:
+        pattern = re.compile(getattr(body, "transactional_id_pattern", None) or "")
+    except re.error:
+        return _failed(request, Code.INVALID_REGULAR_EXPRESSION)
+    found = [
+        known
+        for shard in host.active_shards()
+        for known in shard.machine.transactions.values()
+        if _passes(body, known)
+        and (not pattern.pattern or pattern.fullmatch(known.transactional_id))
+    ]
+    return request.answer(
+        error_code=Code.NONE,
+        unknown_state_filters=[name for name in body.state_filters if name not in _STATES],
+        transaction_states=[
+            {
+                "transactional_id": known.transactional_id,
+                "producer_id": known.producer_id,
+                "transaction_state": known.state.title,
+            }
+            for known in found
+        ],
+    )
+
+
+def _failed(request: Request, code: Code) -> Answer:
+    return request.answer(error_code=code, unknown_state_filters=[], transaction_states=[])
+
+
+def _passes(body: Any, known: Transaction) -> bool:
+    if body.state_filters and known.state.title not in body.state_filters:
+        return False
+    if body.producer_id_filters and known.producer_id not in body.producer_id_filters:
+        return False
+    longer_than_ms = getattr(body, "duration_filter", NO_TIME_MS)
+    return longer_than_ms < 0 or (
+        known.started_ms != NO_TIME_MS and wall_ms() - known.started_ms > longer_than_ms
+    )
+
+
+API = register(ApiKey.LIST_TRANSACTIONS, 0, 2, handle)

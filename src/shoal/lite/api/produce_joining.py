@@ -1,0 +1,98 @@
+"""Before a transaction's first batch is written to a partition: is the partition part of it?
+
+Rules of this file:
+- The coordinator is asked once for all partitions of a request in which the transaction is not
+  open yet. Those in which it is are written without asking.
+- Up to Produce 11 the client has announced the partitions, and that is verified; from 12 on the
+  broker adds them for the client (KIP-890).
+- All transactional batches of a request are of one producer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
+from shoal.lite.partition import Partition
+from shoal.lite.transactions.guards import Guard
+from shoal.lite.transactions.model import Identity
+from shoal.lite.transactions.service import Asked
+from shoal.model.topics import TopicPartition
+from shoal.wire.produce import ProduceRequest
+
+_FIRST_THAT_ADDS = 12
+_FIRST_THAT_KNOWS_ABORTABLE = 11
+
+
+@dataclass(slots=True)
+class Joining:
+    """The partitions that join, their guards, and in the end why some could not."""
+
+    identity: Identity
+    transactional_id: str
+    asked: Asked
+    guards: dict[TopicPartition, Guard] = field(default_factory=dict)
+    codes: dict[TopicPartition, Code] = field(default_factory=dict)
+
+    async def ask(self, core: BrokerCore) -> None:
+        self.codes = await core.transactions.join(
+            self.transactional_id, self.identity, list(self.guards), self.asked
+        )
+
+    def guard_of(self, partition: TopicPartition) -> Guard | None:
+        """The guard of a partition; `Refused` if it could not join."""
+        code = self.codes.get(partition, Code.NONE)
+        if code == Code.INVALID_TXN_STATE:
+            raise Refused(code, "Partition was not added to the transaction")
+        if code != Code.NONE:
+            raise Refused(code, "The partition could not be added to the transaction")
+        return self.guards.get(partition)
+
+
+def joining_of(core: BrokerCore, version: int, produce: ProduceRequest) -> Joining | None:
+    """What must be asked before the request is written; `Refused` if it is of two producers."""
+    headers = dict(_transactional(produce))
+    identities = {
+        Identity(header.producer_id, header.producer_epoch) for header in headers.values()
+    }
+    if not identities or produce.transactional_id is None:
+        return None
+    if len(identities) > 1:
+        message = "Transactional records contained more than one producer ID"
+        raise Refused(Code.INVALID_PRODUCER_ID_MAPPING, message)
+    joining = Joining(identities.pop(), produce.transactional_id, _asked(version))
+    for key, header in headers.items():
+        partition = _led(core, key)
+        if partition is None:
+            continue
+        producers = partition.log.producers
+        if not producers.has_open_transaction(header.producer_id, header.producer_epoch):
+            begins_at_zero = joining.asked is Asked.ADD
+            joining.guards[key] = partition.guards.stand(header, begins_at_zero=begins_at_zero)
+    return joining if joining.guards else None
+
+
+def _transactional(produce: ProduceRequest) -> Iterator[tuple[TopicPartition, BatchHeader]]:
+    for item in produce.partitions:
+        if len(item.records) < HEADER_SIZE:
+            continue
+        header = unpack_header(item.records)
+        if header.is_transactional and header.producer_id >= 0:
+            yield TopicPartition(item.topic, item.partition), header
+
+
+def _led(core: BrokerCore, key: TopicPartition) -> Partition | None:
+    """The partition, if this broker leads it; if not, the writing says why."""
+    try:
+        partition = core.partition(*key)
+        _ = partition.leader
+    except Refused:
+        return None
+    return partition
+
+
+def _asked(version: int) -> Asked:
+    if version >= _FIRST_THAT_ADDS:
+        return Asked.ADD
+    return Asked.VERIFY_ABORTABLE if version >= _FIRST_THAT_KNOWS_ABORTABLE else Asked.VERIFY
