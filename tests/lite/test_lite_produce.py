@@ -124,7 +124,7 @@ def test_a_transactional_batch_without_a_transaction_fails_the_whole_request(
     answers = decode_produce_response(9, client.receive_frame())
     assert {answer.error_code for answer in answers} == {53}
     answer = client.produce(topic, transactional, transactional_id="t")
-    assert answer.error_code == Code.INVALID_TXN_STATE
+    assert answer.error_code == Code.INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
