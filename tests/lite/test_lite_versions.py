@@ -19,7 +19,12 @@ ANY_ACL = {
     "host_filter": None,
 }
 # What a sound request gets where there is nothing to be had: no groups, no authorizer.
-REFUSALS = {ApiKey.FIND_COORDINATOR: [15], ApiKey.DESCRIBE_ACLS: [54]}
+REFUSALS = {
+    ApiKey.FIND_COORDINATOR: [15],
+    ApiKey.DESCRIBE_ACLS: [54],
+    ApiKey.ADD_OFFSETS_TO_TXN: [42],
+    ApiKey.END_TXN: [42],
+}
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {
         "replica_id": -1,
