@@ -33,16 +33,19 @@ class NodeLinks:
         self._is_closed = False
 
     async def ask(
-        self, peer: Peer, api_key: int, version: int, values: Mapping[str, Any], timeout_s: float
+        self, peer: Peer, api: tuple[int, int], values: Mapping[str, Any], *, timeout_s: float
     ) -> Any:
-        """The answer; `Refused` with NETWORK_EXCEPTION if there is none."""
-        request = build(request_class(api_key, version), values)
+        """The answer to a request of this key and version.
+
+        `Refused` with NETWORK_EXCEPTION if there is none.
+        """
+        request = build(request_class(*api), values)
         try:
             connection = await self._connected(peer)
             frame = await send_message(
                 connection, request, client_id=f"broker-{self._own_id}", timeout_s=timeout_s
             )
-            return decode_response(frame, response_class(api_key, version))[1]
+            return decode_response(frame, response_class(*api))[1]
         except (ClientError, WireError, OSError, TimeoutError) as error:
             message = f"broker {peer.node_id} does not answer: {error}"
             raise Refused(Code.NETWORK_EXCEPTION, message) from error

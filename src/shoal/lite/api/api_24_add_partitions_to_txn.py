@@ -43,7 +43,7 @@ async def handle(core: BrokerCore, request: Request) -> Answer:
         body.v3_and_below_transactional_id,
         identity,
         _wanted(body.v3_and_below_topics),
-        FIRST_PROTOCOL,
+        protocol=FIRST_PROTOCOL,
     )
     if request.version < _FIRST_THAT_KNOWS_FENCED:
         codes = {
@@ -61,7 +61,7 @@ async def _joined_by_broker(core: BrokerCore, one: Any) -> Codes:
     identity = Identity(one.producer_id, one.producer_epoch)
     wanted = _wanted(one.topics)
     if not one.verify_only:
-        return await _joined(core, one.transactional_id, identity, wanted, SECOND_PROTOCOL)
+        return await _joined(core, one.transactional_id, identity, wanted, protocol=SECOND_PROTOCOL)
     try:
         shard = core.transactions.host.shard_for(one.transactional_id)
         verdict = shard.machine.verify(one.transactional_id, identity, wanted)
@@ -75,6 +75,7 @@ async def _joined(
     transactional_id: str,
     identity: Identity,
     wanted: list[TopicPartition],
+    *,
     protocol: int,
 ) -> Codes:
     missing = {partition for partition in wanted if not _exists(core, partition)}

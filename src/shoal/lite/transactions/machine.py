@@ -127,7 +127,9 @@ class TransactionMachine:
             # The producer must come back, and gets an epoch above the one that fences.
             fence = _fenced(now_ms, known, protocol)
             return Decision(Code.CONCURRENT_TRANSACTIONS, write=fence)
-        return _renewed(now_ms, known, timeout_ms, expected, new_producer_id)
+        return _renewed(
+            now_ms, known, timeout_ms, expected=expected, new_producer_id=new_producer_id
+        )
 
     # Partitions
 
@@ -203,10 +205,24 @@ class TransactionMachine:
         if self.is_pending(transactional_id):
             return Decision(Code.CONCURRENT_TRANSACTIONS)
         if known.state is State.ONGOING:
-            return _decided(now_ms, known, is_commit, protocol, new_producer_id)
-        if protocol == SECOND_PROTOCOL:
-            return _ended_again_2(now_ms, known, is_commit, is_retry, new_producer_id)
-        return _ended_again_1(known, is_commit)
+            return _decided(
+                now_ms,
+                known,
+                is_commit=is_commit,
+                protocol=protocol,
+                new_producer_id=new_producer_id,
+            )
+        if protocol != SECOND_PROTOCOL or is_retry:
+            again = _ended_again(known, is_commit)
+            is_told = is_retry and again.code == Code.NONE
+            return again._replace(identity=known.identity) if is_told else again
+        if is_commit:
+            return Decision(Code.INVALID_TXN_STATE)
+        # By the second protocol a producer may abort what it has not begun.
+        fresh = replace(known, partitions=frozenset(), started_ms=NO_TIME_MS)
+        return _decided(
+            now_ms, fresh, is_commit=False, protocol=protocol, new_producer_id=new_producer_id
+        )
 
     def complete(self, now_ms: int, transactional_id: str) -> Transaction | None:
         """What to write once all markers are; None if there is nothing to complete."""
@@ -287,6 +303,7 @@ def _renewed(
     now_ms: int,
     known: Transaction,
     timeout_ms: int,
+    *,
     expected: Identity | None,
     new_producer_id: int | None,
 ) -> Decision:
@@ -334,7 +351,12 @@ def _fenced(now_ms: int, known: Transaction, protocol: int) -> Transaction:
 
 
 def _decided(
-    now_ms: int, known: Transaction, is_commit: bool, protocol: int, new_producer_id: int | None
+    now_ms: int,
+    known: Transaction,
+    *,
+    is_commit: bool,
+    protocol: int,
+    new_producer_id: int | None,
 ) -> Decision:
     prepared = replace(
         known,
@@ -392,8 +414,8 @@ def _is_retry(known: Transaction, identity: Identity) -> bool:
     )
 
 
-def _ended_again_1(known: Transaction, is_commit: bool) -> Decision:
-    """The end of a transaction that is not open, by the first protocol."""
+def _ended_again(known: Transaction, is_commit: bool) -> Decision:
+    """The end of a transaction that is ended already, or was never begun."""
     same = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
     coming = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
     if same.get(known.state) is is_commit:
@@ -401,16 +423,3 @@ def _ended_again_1(known: Transaction, is_commit: bool) -> Decision:
     if coming.get(known.state) is is_commit:
         return Decision(Code.CONCURRENT_TRANSACTIONS)
     return Decision(Code.INVALID_TXN_STATE)
-
-
-def _ended_again_2(
-    now_ms: int, known: Transaction, is_commit: bool, is_retry: bool, new_producer_id: int | None
-) -> Decision:
-    """The same by the second protocol, where a producer may abort what it has not begun."""
-    if is_retry:
-        again = _ended_again_1(known, is_commit)
-        return again._replace(identity=known.identity) if again.code == Code.NONE else again
-    if is_commit:
-        return Decision(Code.INVALID_TXN_STATE)
-    fresh = replace(known, partitions=frozenset(), started_ms=NO_TIME_MS)
-    return _decided(now_ms, fresh, False, SECOND_PROTOCOL, new_producer_id)

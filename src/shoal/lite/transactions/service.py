@@ -33,8 +33,8 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.records import ControlType, encode_control_batch
 
-_ADD_PARTITIONS_VERSION = 5
-_MARKERS_VERSION = 2
+_ADD_PARTITIONS = ApiKey.ADD_PARTITIONS_TO_TXN, 5
+_WRITE_MARKERS = ApiKey.WRITE_TXN_MARKERS, 2
 _ANSWER_S = 10.0
 _MARKER_TIMEOUT_MS = 30_000
 # What clients try again, whatever their age.
@@ -155,9 +155,7 @@ class Transactions:
             ]
         }
         peer = Peer(coordinator.broker_id, coordinator.host, coordinator.port)
-        response = await self._asking.ask(
-            peer, ApiKey.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS_VERSION, values, _ANSWER_S
-        )
+        response = await self._asking.ask(peer, _ADD_PARTITIONS, values, timeout_s=_ANSWER_S)
         if response.error_code:
             raise Refused(Code(response.error_code), "the coordinator refuses")
         return {
@@ -179,10 +177,9 @@ class Transactions:
             raise Refused(Code.BROKER_NOT_AVAILABLE, f"broker {leader} is not known")
         response = await self._telling.ask(
             Peer(leader, broker.host, broker.port),
-            ApiKey.WRITE_TXN_MARKERS,
-            _MARKERS_VERSION,
+            _WRITE_MARKERS,
             markers_request(items),
-            _MARKER_TIMEOUT_MS / 1000 + _ANSWER_S,
+            timeout_s=_MARKER_TIMEOUT_MS / 1000 + _ANSWER_S,
         )
         return [_written(marker) for marker in response.markers]
 
