@@ -10,6 +10,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_response, response_class
 from support.lite_batches import batch_of
 from support.lite_client import TIMEOUT_MS, PlainClient, at
+from support.lite_clusters import eventually
 
 ANY_ACL = {
     "resource_type_filter": 1,
@@ -18,12 +19,17 @@ ANY_ACL = {
     "principal_filter": None,
     "host_filter": None,
 }
-# What a sound request gets where there is nothing to be had: no groups, no authorizer.
+# What a sound request gets where there is nothing to be had: no such group, no authorizer.
 REFUSALS = {
-    ApiKey.FIND_COORDINATOR: [15],
-    ApiKey.DESCRIBE_ACLS: [54],
     ApiKey.ADD_OFFSETS_TO_TXN: [42],
     ApiKey.END_TXN: [42],
+    ApiKey.JOIN_GROUP: [26],
+    ApiKey.HEARTBEAT: [25],
+    ApiKey.LEAVE_GROUP: [25],
+    ApiKey.SYNC_GROUP: [25],
+    ApiKey.DESCRIBE_ACLS: [54],
+    ApiKey.DELETE_GROUPS: [69],
+    ApiKey.OFFSET_DELETE: [69],
 }
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {
@@ -118,6 +124,54 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.WRITE_TXN_MARKERS: {"markers": []},
     ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": []},
     ApiKey.LIST_TRANSACTIONS: {"state_filters": [], "producer_id_filters": []},
+    ApiKey.OFFSET_COMMIT: {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [],
+    },
+    ApiKey.OFFSET_FETCH: {
+        "group_id": "g",
+        "topics": [{"name": "swept", "topic_id": None, "partition_indexes": [0]}],
+        "groups": [{"group_id": "g", "member_id": None, "member_epoch": -1, "topics": None}],
+        "require_stable": True,
+    },
+    ApiKey.JOIN_GROUP: {
+        "group_id": "g",
+        "session_timeout": TIMEOUT_MS,
+        "rebalance_timeout": TIMEOUT_MS,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [],
+        "reason": None,
+    },
+    ApiKey.HEARTBEAT: {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+    },
+    ApiKey.LEAVE_GROUP: {
+        "group_id": "g",
+        "member_id": "m",
+        "members": [{"member_id": "m", "group_instance_id": None, "reason": None}],
+    },
+    ApiKey.SYNC_GROUP: {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [],
+    },
+    ApiKey.DESCRIBE_GROUPS: {"groups": [], "include_authorized_operations": False},
+    ApiKey.LIST_GROUPS: {"states_filter": [], "types_filter": []},
+    ApiKey.DELETE_GROUPS: {"groups_names": ["g"]},
+    ApiKey.OFFSET_DELETE: {"group_id": "g", "topics": []},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "swept", "partition_indexes": [0]}]},
 }
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -141,6 +195,8 @@ def swept(client: PlainClient) -> None:
     known = client.request(ApiKey.METADATA, 4, topics=None, allow_auto_topic_creation=False)
     if "swept" not in {topic.name for topic in known.topics}:
         client.create_topic("swept")
+    client.request(ApiKey.FIND_COORDINATOR, 0, key="g")
+    eventually(lambda: client.request(ApiKey.LIST_GROUPS, 0).error_code == 0)
 
 
 def test_the_sweep_covers_every_registered_api() -> None:
@@ -221,7 +277,7 @@ def test_a_client_with_an_illegal_name_is_told(client: PlainClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(999, 0), (-1, 0), (11, 0), (4, 1), (0, 2), (0, 12), (1, 3), (3, 14)]
+    ("key", "version"), [(999, 0), (-1, 0), (16, 6), (4, 1), (0, 2), (0, 12), (1, 3), (3, 14)]
 )
 def test_an_unknown_api_or_version_costs_the_connection(
     client: PlainClient, key: int, version: int

@@ -92,14 +92,14 @@ class Broker:
                 _logger.warning("%s: refused, max.connections is reached", address)
                 client.close()
             else:
-                self._connections.add(Connection(self, client))
+                self._connections.add(Connection(self, client, address))
 
     # For connections
 
     def goodbye(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
-    def answer(self, request: memoryview) -> Answer | Awaitable[Answer]:
+    def answer(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         """What a frame gets for an answer; an unknown API or version costs the connection."""
         header = decode_request_header(request)
         api = APIS.get(header.api_key)
@@ -109,9 +109,10 @@ class Broker:
             if header.api_key == ApiKey.API_VERSIONS:
                 return refuse_version(header.correlation_id)
             raise HangUp(f"version {header.api_version} of {header.api_key.name} is not served")
+        full = Request(request, header, client_host)
         if self.request_faults and (fault := self.request_faults.take(header)) is not None:
-            return gone_wrong(fault, api, self.core, Request(request, header))
-        return api.handle(self.core, Request(request, header))
+            return gone_wrong(fault, api, self.core, full)
+        return api.handle(self.core, full)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -47,18 +47,19 @@ class Host(Protocol):
 
     frame_limit_bytes: int
 
-    def answer(self, request: memoryview) -> Answer | Awaitable[Answer]: ...
+    def answer(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]: ...
     def goodbye(self, connection: "Connection") -> None: ...
 
 
 class Connection:
     """The broker's end of a connection; works by itself until `goodbye`."""
 
-    def __init__(self, host: Host, client: socket.socket) -> None:
+    def __init__(self, host: Host, client: socket.socket, address: tuple[str, int]) -> None:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = host
         self._socket = client
+        self._client_host = f"/{address[0]}"
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(host.frame_limit_bytes)
         self._waiting: deque[memoryview] = deque()
@@ -155,7 +156,7 @@ class Connection:
 
     def _answer(self, request: memoryview) -> Answer | Awaitable[Answer]:
         try:
-            return self._host.answer(request)
+            return self._host.answer(request, self._client_host)
         except Exception as error:  # noqa: BLE001 - a bug must not cost the broker
             # Those before it are answered yet; nothing behind it is taken up.
             failed: asyncio.Future[Answer] = self._loop.create_future()

@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +23,13 @@ from shoal.lite.configs import Layers
 from shoal.lite.controller.features import TRANSACTION_VERSION
 from shoal.lite.controller.link import ControllerLink
 from shoal.lite.controller.lookup import existing_topic
-from shoal.lite.controller.records import BrokerRecord, ConfigRecord, PartitionRecord, Record
+from shoal.lite.controller.records import (
+    BrokerRecord,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    TopicRemovedRecord,
+)
 from shoal.lite.controller.requests import (
     AllocateProducerIds,
     CreateTopic,
@@ -33,7 +40,8 @@ from shoal.lite.controller.requests import (
 )
 from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
 from shoal.lite.coordinator.host import CoordinatorHost
-from shoal.lite.coordinator.topics import KeyType
+from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
+from shoal.lite.groups.shard import GroupShard
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replicas import Replicas
@@ -68,12 +76,17 @@ class BrokerCore:
         self.controller = ControllerLink(spec.controller, key, self._on_records)
         self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
         # By what clients ask for; each coordinates the keys of the partitions that are led here.
+        self.groups: CoordinatorHost[GroupShard] = CoordinatorHost(
+            self, GROUP_TOPIC, partial(GroupShard, self)
+        )
         self.transactions = Transactions(self)
         self.coordinators: dict[KeyType, CoordinatorHost[Any]] = {
-            KeyType.TRANSACTION: self.transactions.host
+            KeyType.GROUP: self.groups,
+            KeyType.TRANSACTION: self.transactions.host,
         }
         self._is_following = False
         self._is_all_new = True
+        self._topics_went = False
         self._changed: set[tuple[UUID, int]] = set()
         # When brokers that are not counted on any more were last, by the event loop's clock.
         self._left_s: dict[int, float] = {}
@@ -247,6 +260,8 @@ class BrokerCore:
                 self._changed.add(record.key)
             elif isinstance(record, ConfigRecord):
                 self._is_all_new = True
+            elif isinstance(record, TopicRemovedRecord):
+                self._topics_went = True
         if self._is_following:
             self._follow()
 
@@ -267,3 +282,7 @@ class BrokerCore:
     def _follow_coordinators(self) -> None:
         for host in self.coordinators.values():
             host.follow()
+        if self._topics_went:
+            self._topics_went = False
+            for shard in self.groups.active_shards():
+                shard.forget_missing_topics()

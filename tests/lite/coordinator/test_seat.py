@@ -10,7 +10,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.coordinator import NewRecord
 from shoal.lite.coordinator.topics import partition_of
 from shoal.lite.log.header import unpack_header
-from shoal.wire.records import ControlType, encode_control_batch
+from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
 from support.client_waiting import eventually
 from support.coordinator_parts import Ledger, Stage
 
@@ -48,7 +48,7 @@ async def test_nothing_is_replayed_before_the_in_sync_replicas_have_it(stage: St
     seat, ledger = stage.lead(), Ledger()
     seat.load(ledger)
     await eventually(lambda: ledger.is_started)
-    write = asyncio.create_task(seat.append([A], timeout_ms=PATIENCE_MS))
+    write = seat.append([A], timeout_ms=PATIENCE_MS)
     await asyncio.sleep(0.01)
     assert ledger.seen == []
     assert not write.done()
@@ -89,8 +89,8 @@ async def test_a_new_leader_is_active_once_all_that_was_before_is_committed(stag
     old = stage.lead()
     old.load(Ledger())
     await eventually(lambda: old.is_active)
-    write = asyncio.create_task(old.append([A, B], timeout_ms=PATIENCE_MS))
-    await eventually(lambda: stage.log.end_offset == 2)
+    write = old.append([A, B], timeout_ms=PATIENCE_MS)
+    assert stage.log.end_offset == 2
     stage.assign(leader=2)
     with pytest.raises(Refused) as refused:
         await write
@@ -117,16 +117,24 @@ async def test_markers_are_replayed_whoever_wrote_them(alone: Stage) -> None:
     seat, ledger = alone.lead(), Ledger()
     seat.load(ledger)
     await eventually(lambda: ledger.is_started)
+    record = Record(0, 1, b"a", b"A")
+    about = encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0)
+    guard = alone.partition.guards.stand(unpack_header(about), begins_at_zero=False)
     await seat.append(
-        [A], timeout_ms=PATIENCE_MS, producer_id=7, producer_epoch=0, is_transactional=True
+        [A],
+        timeout_ms=PATIENCE_MS,
+        producer_id=7,
+        producer_epoch=0,
+        is_transactional=True,
+        guard=guard,
     )
     marker = memoryview(
         encode_control_batch(
-            ControlType.COMMIT, timestamp=1, coordinator_epoch=0, producer_id=8, producer_epoch=0
+            ControlType.COMMIT, timestamp=1, coordinator_epoch=0, producer_id=7, producer_epoch=0
         )
     )
-    alone.partition.append(
-        marker, unpack_header(marker), acks=-1, timeout_ms=1, on_acked=lambda _: None
+    alone.partition.append_as_coordinator(
+        marker, unpack_header(marker), timeout_ms=1, on_acked=lambda _: None
     )
     await eventually(lambda: len(ledger.seen) == 2)
     assert ledger.seen == [A, "marker 1"]

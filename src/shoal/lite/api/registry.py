@@ -48,6 +48,8 @@ class Request:
 
     frame: memoryview
     header: RequestFrame
+    # Where the client is, as Apache Kafka writes it: "/127.0.0.1".
+    client_host: str = ""
 
     @property
     def version(self) -> int:

@@ -210,7 +210,7 @@ class Seat(Generic[ShardT]):
 
     # Writing
 
-    async def append(
+    def append(
         self,
         records: Sequence[NewRecord],
         *,
@@ -219,12 +219,12 @@ class Seat(Generic[ShardT]):
         producer_epoch: int = NO_PRODUCER_EPOCH,
         is_transactional: bool = False,
         guard: Guard | None = None,
-    ) -> None:
-        """Write one batch; returns when it is committed and replayed.
+    ) -> "asyncio.Future[None]":
+        """Write one batch, now; what is returned is done when it is committed and replayed.
 
         `Refused` with what a client is to be told: COORDINATOR_NOT_AVAILABLE if too few replicas
-        are in sync or the time is over, NOT_COORDINATOR if the leadership is; `NotWritten` if it
-        is certain that the batch will never be there.
+        are in sync or the time is over, NOT_COORDINATOR if the leadership is; `NotWritten`, at
+        once, if it is certain that the batch will never be there.
         """
         timestamp_ms = time.time_ns() // 1_000_000
         batch = encode_batch(
@@ -240,7 +240,7 @@ class Seat(Generic[ShardT]):
         except Refused as refused:
             told = translated(refused)
             raise NotWritten(told.code, str(told)) from refused
-        await future
+        return future
 
     def _write(
         self,

@@ -1,0 +1,48 @@
+"""SyncGroup (14), versions 0 to 5.
+
+Behaviour
+- Members get what the leader assigned to them, once the group is written down on all in-sync
+  replicas. If that fails all of them hear COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR.
+- Who does not ask within its rebalance time-out is out.
+
+Versions
+- 3 static members (KIP-345). 4 flexible. 5 protocol type and name, which must be right (KIP-559):
+  INCONSISTENT_GROUP_PROTOCOL.
+"""
+
+from shoal.lite.api.group_requests import identity_in, member_shard
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.groups.messages import Sync, SyncAnswer
+from shoal.wire.api_keys import ApiKey
+
+_FIRST_WITH_PROTOCOL = 5
+
+
+async def handle(core: BrokerCore, request: Request) -> Answer:
+    body = request.body()
+    sync = Sync(
+        body.group_id,
+        identity_in(body),
+        getattr(body, "protocol_type", None),
+        getattr(body, "protocol_name", None),
+        tuple((item.member_id, bytes(item.assignment)) for item in body.assignments),
+    )
+    must_name = request.version >= _FIRST_WITH_PROTOCOL
+    if must_name and (sync.protocol_type is None or sync.protocol is None):
+        answer = SyncAnswer(Code.INCONSISTENT_GROUP_PROTOCOL)
+    else:
+        try:
+            answer = await member_shard(core, sync.group).sync(sync)
+        except Refused as refused:
+            answer = SyncAnswer(refused.code)
+    return request.answer(
+        error_code=answer.code,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
+
+
+API = register(ApiKey.SYNC_GROUP, 0, 5, handle)

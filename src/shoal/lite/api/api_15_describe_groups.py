@@ -1,0 +1,82 @@
+"""DescribeGroups (15), versions 0 to 6.
+
+Behaviour
+- State, protocol and members. Subscriptions and assignments are told of stable groups only.
+- A group that there is not is told as Dead, and from version 6 with GROUP_ID_NOT_FOUND.
+
+Versions
+- 3 authorized operations: none, there are no ACLs. 4 instance ids (KIP-345). 5 flexible.
+  6 error messages (KIP-1043).
+"""
+
+from typing import Any
+
+from shoal.lite.api.group_requests import NO_OPERATIONS
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code, Refused
+from shoal.lite.core import BrokerCore
+from shoal.lite.groups.group import Group, State
+from shoal.wire.api_keys import ApiKey
+
+_FIRST_WITH_NOT_FOUND = 6
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    knows_not_found = request.version >= _FIRST_WITH_NOT_FOUND
+    return request.answer(
+        groups=[
+            _described(core, group_id, knows_not_found=knows_not_found)
+            for group_id in request.body().groups
+        ]
+    )
+
+
+def _described(core: BrokerCore, group_id: str, *, knows_not_found: bool) -> dict[str, Any]:
+    try:
+        group = core.groups.shard_for(group_id).group(group_id)
+    except Refused as refused:
+        return _without_members(group_id, refused.code, "", str(refused))
+    if group is None:
+        if not knows_not_found:
+            return _without_members(group_id, Code.NONE, State.DEAD)
+        message = f"Group {group_id} not found."
+        return _without_members(group_id, Code.GROUP_ID_NOT_FOUND, State.DEAD, message)
+    is_stable = group.state is State.STABLE
+    return {
+        **_without_members(group_id, Code.NONE, group.state),
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if is_stable else "",
+        "members": _members(group, is_stable=is_stable),
+    }
+
+
+def _without_members(
+    group_id: str, code: Code, state: str, message: str | None = None
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": state,
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+        "authorized_operations": NO_OPERATIONS,
+    }
+
+
+def _members(group: Group, *, is_stable: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "member_metadata": member.metadata(group.protocol) if is_stable else b"",
+            "member_assignment": member.assignment if is_stable else b"",
+        }
+        for member in group.members.values()
+    ]
+
+
+API = register(ApiKey.DESCRIBE_GROUPS, 0, 6, handle)

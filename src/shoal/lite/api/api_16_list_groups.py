@@ -1,0 +1,41 @@
+"""ListGroups (16), versions 0 to 5.
+
+Behaviour
+- The groups that this broker coordinates; clients ask all brokers. While it loads some of them:
+  COORDINATOR_LOAD_IN_PROGRESS.
+- Filters by state and type are not case sensitive; unknown ones match nothing. All groups are of
+  the classic type.
+
+Versions
+- 3 flexible. 4 states (KIP-518). 5 types (KIP-848).
+"""
+
+from shoal.lite.api.registry import Answer, Request, register
+from shoal.lite.codes import Code
+from shoal.lite.core import BrokerCore
+from shoal.wire.api_keys import ApiKey
+
+_CLASSIC = "classic"
+
+
+def handle(core: BrokerCore, request: Request) -> Answer:
+    if core.groups.is_loading:
+        return request.answer(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+    body = request.body()
+    states = {state.lower() for state in getattr(body, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(body, "types_filter", ())}
+    groups = [
+        {
+            "group_id": group.group_id,
+            "protocol_type": group.protocol_type or "",
+            "group_state": group.state,
+            "group_type": _CLASSIC,
+        }
+        for shard in core.groups.active_shards()
+        for group in shard.groups()
+        if (not states or group.state.lower() in states) and (not types or _CLASSIC in types)
+    ]
+    return request.answer(error_code=Code.NONE, groups=groups)
+
+
+API = register(ApiKey.LIST_GROUPS, 0, 5, handle)

@@ -1,0 +1,200 @@
+"""The records of `__consumer_offsets`, byte for byte as Apache Kafka writes them.
+
+Each key begins with a version that says what the record is about; each value with a version of
+its own format. Kafka's tools and formatters read what is written here, and what Kafka wrote can
+be read here, whichever version it used.
+
+    key      0, 1 a committed offset: group, topic, partition     2 a group: its id
+    offset   0 to 2 offset, metadata, times    3 leader epoch    4 topic id, flexible
+    group    0 protocol, generation, leader, members    1 rebalance time-outs    2 since when
+             3 instance ids    4 flexible
+
+Values are written in version 3 (offsets that expire at a time of their own: 1), as Kafka does.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from shoal.wire.errors import Malformed
+from shoal.wire.primitives import INT16, INT32, Cursor, put_count, put_string
+
+NO_LEADER_EPOCH = -1
+_INT64 = Struct(">q")
+_OFFSET_KEYS = (0, 1)
+_GROUP_KEY = 2
+_OFFSET_VERSION = 3
+_EXPIRING_VERSION = 1
+_GROUP_VERSION = 3
+_LAST_VERSION = 4
+# Version, flexible bytes aside, of the first format that has a field.
+_WITH_EXPIRY = 1
+_WITH_REBALANCE_TIMEOUT = 1
+_WITH_SINCE = 2
+_WITH_EPOCH = 3
+_WITH_INSTANCE = 3
+_FLEXIBLE = 4
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    group: str
+
+
+class CommittedOffset(NamedTuple):
+    """What a consumer committed for a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    # Only commits of old clients, who name a time, have it.
+    expire_ms: int | None = None
+
+
+class StoredMember(NamedTuple):
+    """A member of a group as it was when the group was written."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class StoredGroup(NamedTuple):
+    """A group as it was when its members got their assignments, or the last one left."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    since_ms: int
+    members: tuple[StoredMember, ...]
+
+
+# Writing
+
+
+def encode_offset_key(key: OffsetKey) -> bytes:
+    output = bytearray(INT16.pack(_OFFSET_KEYS[-1]))
+    put_string(output, key.group, flexible=False)
+    put_string(output, key.topic, flexible=False)
+    output += INT32.pack(key.partition)
+    return bytes(output)
+
+
+def encode_group_key(group: str) -> bytes:
+    output = bytearray(INT16.pack(_GROUP_KEY))
+    put_string(output, group, flexible=False)
+    return bytes(output)
+
+
+def encode_offset(value: CommittedOffset) -> bytes:
+    expires = value.expire_ms is not None
+    output = bytearray(INT16.pack(_EXPIRING_VERSION if expires else _OFFSET_VERSION))
+    output += _INT64.pack(value.offset)
+    if not expires:
+        output += INT32.pack(value.leader_epoch)
+    put_string(output, value.metadata, flexible=False)
+    output += _INT64.pack(value.commit_ms)
+    if value.expire_ms is not None:
+        output += _INT64.pack(value.expire_ms)
+    return bytes(output)
+
+
+def encode_group(group: StoredGroup) -> bytes:
+    output = bytearray(INT16.pack(_GROUP_VERSION))
+    put_string(output, group.protocol_type, flexible=False)
+    output += INT32.pack(group.generation)
+    put_string(output, group.protocol, flexible=False)
+    put_string(output, group.leader, flexible=False)
+    output += _INT64.pack(group.since_ms)
+    put_count(output, len(group.members), flexible=False)
+    for member in group.members:
+        put_string(output, member.member_id, flexible=False)
+        put_string(output, member.instance_id, flexible=False)
+        put_string(output, member.client_id, flexible=False)
+        put_string(output, member.client_host, flexible=False)
+        output += INT32.pack(member.rebalance_timeout_ms)
+        output += INT32.pack(member.session_timeout_ms)
+        for blob in (member.subscription, member.assignment):
+            put_count(output, len(blob), flexible=False)
+            output += blob
+    return bytes(output)
+
+
+# Reading
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
+    """What a record is about; None if it is of a kind that is not known here."""
+    cursor = Cursor(memoryview(data), flexible=False)
+    version = cursor.fixed(INT16, "key version")[0]
+    if version in _OFFSET_KEYS:
+        group, topic = cursor.string("group"), cursor.string("topic")
+        return OffsetKey(group, topic, cursor.fixed(INT32, "partition")[0])
+    if version == _GROUP_KEY:
+        return GroupKey(cursor.string("group"))
+    return None
+
+
+def decode_offset(data: bytes) -> CommittedOffset:
+    cursor, version = _begin(data, "offset")
+    offset = cursor.fixed(_INT64, "offset")[0]
+    epoch = cursor.fixed(INT32, "leader epoch")[0] if version >= _WITH_EPOCH else NO_LEADER_EPOCH
+    metadata = cursor.string("metadata")
+    commit_ms = cursor.fixed(_INT64, "commit time")[0]
+    expire_ms = None
+    if version == _WITH_EXPIRY:
+        expire_ms = cursor.fixed(_INT64, "expiry time")[0]
+        expire_ms = None if expire_ms < 0 else expire_ms
+    return CommittedOffset(offset, epoch, metadata, commit_ms, expire_ms)
+
+
+def decode_group(data: bytes) -> StoredGroup:
+    cursor, version = _begin(data, "group")
+    protocol_type = cursor.string("protocol type")
+    generation = cursor.fixed(INT32, "generation")[0]
+    protocol = cursor.nullable_string("protocol")
+    leader = cursor.nullable_string("leader")
+    since_ms = cursor.fixed(_INT64, "since")[0] if version >= _WITH_SINCE else -1
+    count = cursor.count("members", least_size=1)
+    members = tuple(_decode_member(cursor, version) for _ in range(count))
+    return StoredGroup(protocol_type, generation, protocol, leader, since_ms, members)
+
+
+def _decode_member(cursor: Cursor, version: int) -> StoredMember:
+    member_id = cursor.string("member id")
+    instance_id = cursor.nullable_string("instance id") if version >= _WITH_INSTANCE else None
+    client_id, client_host = cursor.string("client id"), cursor.string("client host")
+    timeouts = [cursor.fixed(INT32, "time-out")[0]]
+    if version >= _WITH_REBALANCE_TIMEOUT:
+        timeouts.append(cursor.fixed(INT32, "time-out")[0])
+    subscription, assignment = cursor.blob("subscription"), cursor.blob("assignment")
+    if version >= _FLEXIBLE:
+        cursor.tags("member")
+    return StoredMember(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        timeouts[0],
+        timeouts[-1],
+        bytes(subscription or b""),
+        bytes(assignment or b""),
+    )
+
+
+def _begin(data: bytes, what: str) -> tuple[Cursor, int]:
+    version: int = Cursor(memoryview(data), flexible=False).fixed(INT16, f"{what} version")[0]
+    if not 0 <= version <= _LAST_VERSION:
+        raise Malformed(f"{what}: version {version} is not known", position=0)
+    return Cursor(memoryview(data), INT16.size, flexible=version >= _FLEXIBLE), version

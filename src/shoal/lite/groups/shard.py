@@ -1,0 +1,340 @@
+"""The groups of one partition of `__consumer_offsets`, on the broker that leads it.
+
+The thin shell around `Groups` and `OffsetBook`: what the machine wants written and answered is
+done here. Offsets change by what is committed in the log only; a request that changes them is
+judged and written in one step, so the log has the order in which requests were judged.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.coordinator.host import Home
+from shoal.lite.coordinator.seat import NewRecord, Seat
+from shoal.lite.groups.group import Group, State
+from shoal.lite.groups.machine import Groups
+from shoal.lite.groups.messages import (
+    Action,
+    Answer,
+    Identity,
+    Join,
+    JoinAnswer,
+    Leaving,
+    Moment,
+    Store,
+    Sync,
+    SyncAnswer,
+)
+from shoal.lite.groups.offsets import OffsetBook
+from shoal.lite.groups.records import (
+    CommittedOffset,
+    OffsetKey,
+    StoredGroup,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+)
+from shoal.lite.groups.settings import group_settings, offsets_retention_ms
+from shoal.lite.log.header import BatchHeader
+from shoal.lite.partition import monotonic_ms
+from shoal.wire.errors import WireError
+from shoal.wire.records import Record
+
+# How many removals go into one batch.
+_REMOVED_AT_ONCE = 1000
+_logger = logging.getLogger(__name__)
+
+
+class GroupShard:
+    """A `Shard` of the group coordinator."""
+
+    def __init__(self, home: Home, seat: "Seat[GroupShard]") -> None:
+        self._home = home
+        self._seat = seat
+        self._loop = asyncio.get_running_loop()
+        self.book = OffsetBook()
+        self._groups = Groups(
+            group_settings(home.layers),
+            new_id=lambda: str(uuid.uuid4()),
+            has_offsets=self.book.has,
+        )
+        self._stored: dict[str, StoredGroup] = {}
+        self._is_active = False
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        # Offsets of transactions that are written and not committed in the log yet.
+        self._unsettled: Counter[OffsetKey] = Counter()
+
+    # As a shard
+
+    def replay(self, header: BatchHeader, records: Sequence[Record]) -> None:
+        try:
+            replayed = self.book.replay(header, records)
+        except WireError:
+            _logger.exception("the records from %d on cannot be read", header.base_offset)
+            return
+        if self._is_active:
+            # The machine knows its groups better than the log does.
+            for group in replayed.offsets_of:
+                self._groups.on_offsets_changed(_now(), group)
+            return
+        for group, stored in replayed.groups.items():
+            if stored is None:
+                self._stored.pop(group, None)
+            else:
+                self._stored[group] = stored
+
+    def start(self) -> None:
+        self._is_active = True
+        now = _now()
+        self._groups.load(now, self._stored)
+        self._stored.clear()
+        for group in self.book.groups():
+            self._groups.on_offsets_changed(now, group)
+        self._settle()
+        self._expire_later()
+        self.forget_missing_topics()
+
+    def stop(self) -> None:
+        self._is_active = False
+        for timer in (self._timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        for future in list(self._waiting):
+            if not future.done():
+                message = "This is not the correct coordinator."
+                future.set_exception(Refused(Code.NOT_COORDINATOR, message))
+
+    # Membership
+
+    async def join(self, request: Join) -> JoinAnswer:
+        self._groups.settings = group_settings(self._home.layers)
+        answer: JoinAnswer = await self._wait(
+            lambda token: self._groups.join(_now(), request, token)
+        )
+        return answer
+
+    async def sync(self, request: Sync) -> SyncAnswer:
+        answer: SyncAnswer = await self._wait(
+            lambda token: self._groups.sync(_now(), request, token)
+        )
+        return answer
+
+    def heartbeat(self, group: str, identity: Identity) -> Code:
+        return self._groups.heartbeat(_now(), group, identity)
+
+    def leave(self, group: str, leaving: Iterable[Leaving]) -> list[Code]:
+        codes = self._groups.leave(_now(), group, leaving)
+        self._settle()
+        return codes
+
+    async def _wait(self, ask: Callable[["asyncio.Future[Any]"], None]) -> Any:
+        token = self._loop.create_future()
+        self._waiting.add(token)
+        token.add_done_callback(self._waiting.discard)
+        ask(token)
+        self._settle()
+        return await token
+
+    # Groups
+
+    def group(self, group_id: str) -> Group | None:
+        return self._groups.groups.get(group_id)
+
+    def groups(self) -> Collection[Group]:
+        return self._groups.groups.values()
+
+    async def delete(self, group_id: str) -> None:
+        """Remove a group and all its offsets; `Refused` if it has members."""
+        group = self.group(group_id)
+        if group is None:
+            raise Refused(Code.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        self._groups.begin_delete(group_id)
+        keys = [OffsetKey(group_id, *place) for place in self.book.of_group(group_id)]
+        await self._remove(group, keys)
+
+    async def delete_offsets(self, keys: Iterable[OffsetKey]) -> None:
+        records = [_tombstone(key) for key in keys if self.book.get(*key) is not None]
+        if records:
+            await self._append(records)
+
+    async def _remove(self, group: Group, keys: Sequence[OffsetKey]) -> None:
+        """Write down that a group, marked as dead, is gone with these offsets, its last ones."""
+        records = [_tombstone(key) for key in keys]
+        records.append(NewRecord(encode_group_key(group.group_id), None))
+        try:
+            future = self._append(records)
+        except Refused:
+            self._groups.end_delete(group.group_id, is_deleted=False)
+            raise
+
+        def removed(done: "asyncio.Future[None]") -> None:
+            is_deleted = not done.cancelled() and done.exception() is None
+            self._groups.end_delete(group.group_id, is_deleted=is_deleted)
+
+        future.add_done_callback(removed)
+        # Whoever asked may go away; the group is deleted nevertheless.
+        await asyncio.shield(future)
+
+    # Offsets
+
+    def commit(
+        self, group: str, identity: Identity, offsets: Mapping[tuple[str, int], CommittedOffset]
+    ) -> "asyncio.Future[None]":
+        """Write offsets down; done when they count. `Refused` if they may not be committed."""
+        self._groups.check_commit(_now(), group, identity, is_transactional=False)
+        return self._append(_commits(group, offsets))
+
+    def commit_in_transaction(
+        self,
+        group: str,
+        identity: Identity,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> "asyncio.Future[None]":
+        """Write offsets down that count if the transaction commits; done when that is sure."""
+        self._groups.check_commit(_now(), group, identity, is_transactional=True)
+        future = self._append(
+            _commits(group, offsets),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=True,
+        )
+        keys = [OffsetKey(group, *place) for place in offsets]
+        self._unsettled.update(keys)
+        future.add_done_callback(lambda _: self._unsettled.subtract(keys))
+        return future
+
+    def is_unstable(self, key: OffsetKey) -> bool:
+        """Whether a transaction may yet commit another offset for a partition."""
+        return self._unsettled[key] > 0 or self.book.is_pending(*key)
+
+    def forget_missing_topics(self) -> None:
+        """Remove the offsets of topics that were deleted."""
+        missing = self.book.topics() - self._home.state.topics.keys()
+        if missing:
+            self._clean(list(self.book.of_topics(missing)))
+
+    # Expiry
+
+    def _expire_later(self) -> None:
+        interval_s = self._home.layers.integer("offsets.retention.check.interval.ms") / 1000
+        self._expiry_timer = self._loop.call_later(interval_s, self._expire)
+
+    def _expire(self) -> None:
+        now = _now()
+        retention_ms = offsets_retention_ms(self._home.layers)
+        expired: list[OffsetKey] = []
+        for group in list(self.groups()):
+            gone = self.book.expired(group, now.wall_ms, retention_ms)
+            if self._is_over(group, len(gone)):
+                self._groups.begin_delete(group.group_id)
+                self._spawn(self._remove(group, gone))
+            else:
+                expired += gone
+        self._clean(expired)
+        self._expire_later()
+
+    def _is_over(self, group: Group, expired_count: int) -> bool:
+        """Whether nothing is left of a group once its expired offsets are gone."""
+        if group.state is not State.EMPTY or group.pending:
+            return False
+        if self.book.pending_of(group.group_id):
+            return False
+        return expired_count == len(self.book.of_group(group.group_id))
+
+    def _clean(self, keys: Sequence[OffsetKey]) -> None:
+        for start in range(0, len(keys), _REMOVED_AT_ONCE):
+            some = keys[start : start + _REMOVED_AT_ONCE]
+            self._spawn(self.delete_offsets(some))
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(_tried(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Doing what the machine wants
+
+    def _append(self, records: Sequence[NewRecord], **producer: Any) -> "asyncio.Future[None]":
+        timeout_ms = self._home.layers.integer("offsets.commit.timeout.ms")
+        return self._seat.append(records, timeout_ms=timeout_ms, **producer)
+
+    def _settle(self) -> None:
+        while actions := self._groups.take_actions():
+            for action in actions:
+                self._perform(action)
+        self._arm()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Answer(token, answer):
+                # The client may have gone; then its connection has cancelled the future.
+                if not token.done():
+                    token.set_result(answer)
+            case Store(number, group, stored):
+                self._store(number, NewRecord(encode_group_key(group), encode_group(stored)))
+
+    def _store(self, number: int, record: NewRecord) -> None:
+        try:
+            future = self._append([record])
+        except Refused as refused:
+            self._groups.stored(_now(), number, refused.code)
+            return
+
+        def stored(done: "asyncio.Future[None]") -> None:
+            error = done.exception()
+            code = error.code if isinstance(error, Refused) else Code.NONE
+            self._groups.stored(_now(), number, code)
+            if self._is_active:
+                self._settle()
+
+        future.add_done_callback(stored)
+
+    def _arm(self) -> None:
+        deadline_ms = self._groups.next_deadline_ms()
+        if deadline_ms is None or not self._is_active:
+            return
+        deadline_s = deadline_ms / 1000
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() <= deadline_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._groups.tick(_now())
+        self._settle()
+
+
+async def _tried(work: Any) -> None:
+    """What nobody waits for: if it fails it is tried again when its time comes again."""
+    try:
+        await work
+    except Refused as refused:
+        _logger.info("old offsets were not removed: %s", refused)
+
+
+def _commits(group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> list[NewRecord]:
+    return [
+        NewRecord(encode_offset_key(OffsetKey(group, *place)), encode_offset(committed))
+        for place, committed in offsets.items()
+    ]
+
+
+def _tombstone(key: OffsetKey) -> NewRecord:
+    return NewRecord(encode_offset_key(key), None)
+
+
+def _now() -> Moment:
+    return Moment(monotonic_ms(), time.time_ns() // 1_000_000)
