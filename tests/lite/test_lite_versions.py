@@ -122,6 +122,11 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "committed": True,
     },
     ApiKey.WRITE_TXN_MARKERS: {"markers": []},
+    ApiKey.UPDATE_FEATURES: {
+        "timeout": TIMEOUT_MS,
+        "feature_updates": [],
+        "validate_only": True,
+    },
     ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": []},
     ApiKey.LIST_TRANSACTIONS: {"state_filters": [], "producer_id_filters": []},
     ApiKey.OFFSET_COMMIT: {

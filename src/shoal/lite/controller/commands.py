@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.controller.features import FEATURE, FEATURES
 from shoal.lite.controller.lookup import existing_topic
 from shoal.lite.controller.placement import checked_replicas, place
 from shoal.lite.controller.records import (
@@ -108,7 +109,9 @@ def _new_partition(
 def alter_configs(
     state: ClusterState, owner_kind: str, owner: str, changes: Sequence[ConfigChange]
 ) -> list[Record]:
-    """Change settings of a topic or a broker: all of them, or none."""
+    """Change settings of a topic or a broker, or features: all of them, or none."""
+    if owner_kind == FEATURE:
+        return change_features(changes)
     if owner_kind == TOPIC:
         existing_topic(state, owner)
         present = state.topic_configs(owner)
@@ -127,6 +130,19 @@ def alter_configs(
         ConfigRecord(owner_kind, owner, change.name, new_value(change, present))
         for change in changes
     ]
+
+
+def change_features(changes: Sequence[ConfigChange]) -> list[Record]:
+    """Set features to levels that brokers can do."""
+    for change in changes:
+        feature = FEATURES.get(change.name)
+        if feature is None or not feature.least <= int(change.value or 0) <= feature.most:
+            raise Refused(
+                Code.INVALID_UPDATE_VERSION,
+                f"Invalid update version {change.value} for feature {change.name}. "
+                "No broker supports it.",
+            )
+    return [ConfigRecord(FEATURE, "", change.name, change.value) for change in changes]
 
 
 def _check_can_change(owner: str, changes: Sequence[ConfigChange]) -> None:
