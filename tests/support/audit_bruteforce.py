@@ -170,8 +170,13 @@ class Judge:
         def shown(cluster: str, m: Message, place: Any) -> bool:
             at, offset = place or (self.home(cluster, m), None)
             scan = self.scans.get((cluster, m[1], at))
-            if scan is None or offset is None:
-                return scan is not None
+            if scan is None:
+                return False
+            if offset is None:
+                places = [
+                    p for n, known in self.known[cluster].items() if n[1] == m[1] for p in known
+                ]
+                return int(scan[0]) <= min([o for p, o in places if p == at], default=scan[0])
             return scan[0] <= offset and (offset < scan[1] or self.is_drained(m))
 
         gone = {

@@ -17,11 +17,13 @@ DEFAULTS: dict[str, Row] = {
     "attempts": {"outcome": OK, "error": 0, "offset": -1, "intended_us": -1, "acked_us": -1},
     "receipts": {"group": "g", "consumer": "c", "assignment": 1, "timestamp_us": 0, "intact": True},
     "manifests": {},
-    "scans": {"topic_id": "id"},
+    "scans": {"topic_id": "id", "compacted": False},
     "log": {"append_us": -1, "timestamp_us": 0, "intact": True},
     "assignments": {"group": "g", "consumer": "c", "assignment": 1, "assigned_us": 0},
     "positions": {},
     "markers": {},
+    "keys": {},
+    "transactions": {},
 }
 
 

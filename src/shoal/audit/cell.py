@@ -17,10 +17,11 @@ from shoal.audit.group import GroupJudge
 from shoal.audit.latency import histogram, per_second
 from shoal.audit.parts import Part
 from shoal.audit.setting import Cluster, Setting
+from shoal.audit.supersession import latest_rows
 from shoal.audit.tasks import MessageCell
 from shoal.audit.view import CellView
 from shoal.model.findings import Finding
-from shoal.model.ledger import FAILED, OK, UNKNOWN
+from shoal.model.ledger import ABORTED, FAILED, OK, OPEN, UNKNOWN
 
 DOUBTFUL_GAP = 4096  # offsets between two doubtful ones that are looked at along with them
 
@@ -40,8 +41,16 @@ def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
 
 
 def _outcomes(view: CellView) -> Array:
-    """The outcome of each slot; reserved numbers without a record are unknown attempts."""
+    """The outcome of each slot; reserved numbers without a record are unknown attempts.
+
+    That of an attempt in a transaction is the transaction's, unless it was committed.
+    """
     outcome = view.attempts.outcome.copy()
+    members = view.memberships
+    if members is not None:
+        told = outcome != NEVER
+        outcome[told & (members.fate == ABORTED)] = FAILED
+        outcome[told & (members.fate == OPEN)] = UNKNOWN
     planned = view.index.first_slots(view.extents("planned"))
     outcome[planned[outcome[planned] == NEVER]] = UNKNOWN
     seen = view.in_source | view.in_target | view.delivered_to_anyone
@@ -80,6 +89,7 @@ def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
 def _judge_logs(view: CellView, book: Book) -> None:
     setting = view.setting
     source_copies = view.source_places.copies(view.size)
+    _write_source_began(view, book)
     book.find(None, Finding.DUPLICATE_SOURCE, _repeated(source_copies))
     write_order(view, book, kind="source", units=view.log_units("source"))
     book.count(None, "corrupted@source", np.flatnonzero(view.broken_in_source))
@@ -94,6 +104,8 @@ def _judge_logs(view: CellView, book: Book) -> None:
         book.count(None, "corrupted@mirror", np.flatnonzero(broken_by_mirror))
         _write_doubtful(view, book, "target")
         _write_mirror_reach(view, book)
+        book.write("latest", "target", latest_rows(view, "target"))
+    book.write("latest", "source", latest_rows(view, "source"))
     _write_output_range(view, book)
 
 
@@ -128,6 +140,14 @@ def _write_mirror_reach(view: CellView, book: Book) -> None:
     low = np.full(len(last), view.cell.low)
     rows = np.column_stack([streams[last], low, partition_of(found), offset_of(found)])
     book.write("last in target", None, rows)
+
+
+def _write_source_began(view: CellView, book: Book) -> None:
+    """Per source partition the lowest offset that anything is known to have had."""
+    known = view.source_places
+    stream, partition = view.index.stream_of(known.slots), partition_of(known.places)
+    lowest = highest_by_pair(stream, partition, -offset_of(known.places))
+    book.write("began", ["source"], lowest)
 
 
 def _write_output_range(view: CellView, book: Book) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, ints, starts_of_groups
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import FAILED
+from shoal.model.ledger import FAILED, OPEN
 
 NEVER = 3  # the outcome of what was never attempted
 
@@ -67,10 +67,11 @@ class Attempts:
 
 
 def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
-    """One outcome for each slot. Contradictory rows: the best one, and of those the first."""
+    """One outcome for each slot. Contradictory rows: the best one, and of those the earliest."""
     counts = np.bincount(slots, minlength=1)
     if counts.max(initial=0) > 1:
-        order = np.lexsort((np.arange(len(slots)), _RANK[rows["outcome"]], slots))
+        by_time = (rows["intended_us"], rows["acked_us"], rows["sent_us"])
+        order = np.lexsort((*by_time, _RANK[rows["outcome"]], slots))
         best = order[starts_of_groups(slots[order])]
         rows = {name: column[best] for name, column in rows.items()}
         slots = slots[best]
@@ -85,6 +86,26 @@ def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     np.copyto(intended, sent, where=intended == NONE)
     acked[outcome == FAILED] = NONE  # an answer, but not an acknowledgement
     return Attempts(outcome, intended, sent, acked)
+
+
+@dataclass(frozen=True)
+class Memberships:
+    """The transaction of each slot, its fate and when its commit was requested; NONE if none."""
+
+    transaction: Ints
+    fate: Array
+    requested_us: Ints
+
+
+def gather_memberships(rows: Rows, slots: Ints, size: int) -> Memberships:
+    """One transaction for each slot: of several rows the first whose transaction has ended."""
+    order = np.lexsort((-np.arange(len(slots)), rows["fate"] != OPEN))
+    columns = []
+    for name in ("transaction", "fate", "requested_us"):
+        column = filled(size)
+        column[slots[order]] = rows[name][order]
+        columns.append(column)
+    return Memberships(*columns)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST
-from shoal.audit.read import Piece, Vocabulary, read_rows
+from shoal.audit.read import Held, Piece, Vocabulary, read_rows
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import COMMIT_KINDS, FORMAT, FORMAT_KEY, TABLES
 from shoal.model.runs import is_by_hash, run_hash
@@ -37,7 +37,7 @@ _RANGED: Final = ("sequence", "offset")
 class RowGroup:
     """A row group and what its footer says of it; a range is (smallest, largest)."""
 
-    piece: Piece
+    piece: Piece | Held
     rows: int
     ranges: Mapping[str, tuple[int, int]]
     group: str | None = None  # the consumer group, where all rows are of one

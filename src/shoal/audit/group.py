@@ -15,11 +15,12 @@ from shoal.audit.arrays import (
 from shoal.audit.book import Book, is_measured, write_order, write_range
 from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
 from shoal.audit.latency import buckets_per_second, histogram, maxima_per_second, per_second
-from shoal.audit.loss import CAUSES, PENDING, Missing, classify, is_undecided
+from shoal.audit.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
 from shoal.audit.setting import Cluster, Knowledge
+from shoal.audit.supersession import Gone, distinct, is_candidate, is_superseded, members_of
 from shoal.audit.view import CellView
 from shoal.model.findings import Finding
-from shoal.model.ledger import FAILED, OK, UNKNOWN
+from shoal.model.ledger import ABORTED, FAILED, OK, UNKNOWN
 
 
 class GroupJudge:
@@ -29,10 +30,12 @@ class GroupJudge:
         self.view, self.outcome, self.group, self.book = view, outcome, group, book
         self.deliveries = view.deliveries(group)
         self.delivered = self.deliveries.delivered
+        self.is_undecided = False  # whether anything needs to know what other cells hold
 
     def judge(self) -> None:
         self._count()
         self._judge_what_should_not_be()
+        self._judge_transactions()
         self._judge_corruption()
         self._judge_vanished()
         units = self.view.arrival_units(self.deliveries)
@@ -62,13 +65,39 @@ class GroupJudge:
         """What was never attempted, and what producers were told is not there."""
         unexpected = self.delivered & (self.outcome == NEVER)
         self._find(Finding.UNEXPECTED, unexpected)
-        self._find(Finding.ABORTED_READ, self.delivered & (self.outcome == FAILED))
+        self._find(Finding.ABORTED_READ, self._is_aborted_read())
         # Where an unexpected message was seen first tells who made it.
         in_source, in_target = self.view.in_source, self.view.in_target
         at_source = np.flatnonzero(unexpected & in_source)
         at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
         self.book.count(self.group, "unexpected@source", at_source)
         self.book.count(self.group, "unexpected@mirror", at_mirror)
+
+    def _is_aborted_read(self) -> Bools:
+        found: Bools = self.delivered & (self.outcome == FAILED)
+        members = self.view.memberships
+        if members is not None:
+            visible = self.view.setting.read_committed & (members.fate == ABORTED)
+            found &= (members.transaction == NONE) | visible
+        return found
+
+    def _judge_transactions(self) -> None:
+        """Reads before the commit was requested; and which transactions were seen at all."""
+        view, members = self.view, self.view.memberships
+        if members is None or not view.setting.read_committed:
+            return
+        slots = self.deliveries.slots
+        received = view.receipts["received_us"][self.deliveries.rows]
+        requested = members.requested_us[slots]
+        ahead = np.where(requested == NONE, 0, requested - received)
+        early = np.zeros(view.size, dtype=np.bool_)
+        early[slots[ahead > view.setting.clock_bound_us]] = True
+        self._find(Finding.UNCOMMITTED_READ, early)
+        undecided = np.zeros(view.size, dtype=np.bool_)
+        undecided[slots[ahead > 0]] = True
+        self.book.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
+        seen = distinct(members.transaction[self.delivered])
+        self.book.write("seen transactions", self.group, seen)
 
     def _judge_corruption(self) -> None:
         view = self.view
@@ -90,20 +119,35 @@ class GroupJudge:
         slots = self.deliveries.slots[absent]
         places = view.receipts["place"][self.deliveries.rows[absent]]
         gone[slots[self._is_covered(read_cluster, slots, places)]] = True
+        gone[self._superseded(np.flatnonzero(gone), read_cluster)] = False
         self.book.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
         if view.setting.has_mirror:
             mirrored = (view.in_target | self.delivered) & ~view.in_source
-            known = (self.outcome == OK) | (self.outcome == UNKNOWN)
+            told = view.attempts.outcome
+            known = (self.outcome != NEVER) & (told != FAILED)
             slots = np.flatnonzero(mirrored & known)
             slots = slots[self._is_covered("source", slots, view.source_last[slots])]
+            slots = np.setdiff1d(slots, self._superseded(slots, "source"), assume_unique=True)
             self.book.count(self.group, "vanished@source", slots)
             gone[slots] = True
         self._find(Finding.VANISHED, gone)
 
+    def _superseded(self, slots: Ints, cluster: Cluster) -> Ints:
+        """Those of the slots, all absent from a log, that a later message has superseded."""
+        view = self.view
+        own = view.source_last if cluster == "source" else view.target_last
+        gone = Gone(slots, own[slots], view.source_last[slots])
+        if view.cell.knowledge is None:
+            if is_candidate(view, cluster, gone).any():
+                self.is_undecided = True
+            return ints()
+        return slots[is_superseded(view, cluster, gone, view.cell.knowledge)]
+
     def _is_covered(self, cluster: Cluster, slots: Ints, places: Ints) -> Bools:
         """Whether a scan would show these messages if they were still at these places.
 
-        A place that is not known lies within the scan of the lane's own partition, if any.
+        A place that is not known lies within the scan of the lane's own partition, if any,
+        unless the start of that log moved past any message of the run.
         """
         setting, streams = self.view.setting, self.view.index.streams
         if not any(scanned == cluster for scanned, _, _ in setting.scans):
@@ -120,11 +164,19 @@ class GroupJudge:
             start, end = setting.scans.get((cluster, stream.topic, home), (LARGEST, 0))
             drained = setting.is_drained(self.group, stream)
             bounds[row] = start, end, drained and start != LARGEST
+            if known == NONE and 0 < start < LARGEST:
+                bounds[row, 0] = LARGEST if self._has_moved(cluster, stream.topic, home) else start
         start, end, drained = bounds[inverse].T
         offset = offset_of(places)
         inside = (offset >= start) & ((offset < end) | (drained != 0))
         covered: Bools = np.where(places == NONE, start != LARGEST, inside)
         return covered
+
+    def _has_moved(self, cluster: Cluster, topic: str, partition: int) -> bool:
+        if self.view.cell.knowledge is None:
+            self.is_undecided = True
+            return False
+        return (cluster, topic, partition) in self.view.cell.knowledge.moved
 
     # ------------------------------------------------------------ times
 
@@ -154,7 +206,8 @@ class GroupJudge:
         stream = view.index.stream_of(self.deliveries.slots)
         partition, offset = partition_of(places), offset_of(places)
         book.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
-        book.write("group began", self.group, highest_by_pair(stream, partition, -offset))
+        lowest = highest_by_pair(stream, partition, -offset)
+        book.write("began", [view.setting.read_cluster, self.group], lowest)
         slots = np.flatnonzero(self.delivered)
         streams = view.index.stream_of(slots)
         last = ends_of_groups(streams)
@@ -166,22 +219,64 @@ class GroupJudge:
     def _judge_missing(self) -> None:
         view, outcome, book, group = self.view, self.outcome, self.book, self.group
         committed = (outcome == OK) | ((outcome == UNKNOWN) & view.delivered_to_anyone)
-        owed = committed | view.in_source | view.in_target
+        committed |= self._is_committed_by_others(committed)
+        owed = committed | ((view.in_source | view.in_target) & ~view.hidden)
         slots = np.flatnonzero(owed & ~self.delivered)
         missing = self._missing(slots)
+        superseded = self._superseded_losses(slots)
         knowledge = view.cell.knowledge
-        if knowledge is None and is_undecided(missing, group, view.setting):
+        if knowledge is None and (self.is_undecided or is_undecided(missing, group, view.setting)):
             book.write("undecided", group)
             return
         cause = classify(missing, group, view.setting, knowledge or Knowledge())
+        cause[np.isin(slots, superseded, assume_unique=True)] = SUPERSEDED
         for number, finding in enumerate(CAUSES):
             book.find(group, finding, slots[cause == number])
-        is_ok, is_pending = outcome[slots] == OK, cause == PENDING
-        book.count(group, "lost_ok", slots[~is_pending & is_ok])
+        is_ok, is_pending, is_lost = outcome[slots] == OK, cause == PENDING, cause < PENDING
+        book.count(group, "lost_ok", slots[is_lost & is_ok])
         book.count(group, "pending_ok", slots[is_pending & is_ok])
+        book.count(group, "superseded_ok", slots[(cause == SUPERSEDED) & is_ok])
         before_mirror = view.setting.has_mirror & (missing.read_place == NONE)
         book.count(group, "pending@mirror", slots[is_pending & before_mirror])
-        self._write_tails(slots[~is_pending])
+        self._write_tails(slots[is_lost])
+        self._write_lost_transactions(slots[is_lost])
+
+    def _is_committed_by_others(self, committed: Bools) -> Bools:
+        """Unknown attempts of transactions of which another message was delivered."""
+        view, members = self.view, self.view.memberships
+        found = np.zeros(view.size, dtype=np.bool_)
+        if members is None or not view.setting.read_committed:
+            return found
+        waiting = np.flatnonzero(
+            (self.outcome == UNKNOWN) & ~committed & (members.transaction != NONE)
+        )
+        if view.cell.knowledge is None:
+            self.is_undecided |= bool(len(waiting))
+            return found
+        seen = view.cell.knowledge.delivered_transactions
+        found[waiting[members_of(members.transaction[waiting], seen)]] = True
+        return found
+
+    def _superseded_losses(self, slots: Ints) -> Ints:
+        """Those that a compacted log gave up: the log that is read, or before it the source."""
+        view = self.view
+        absent = slots[~view.in_read_log[slots]]
+        superseded = self._superseded(absent, view.setting.read_cluster)
+        if view.setting.has_mirror:
+            before = self._superseded(absent[~view.in_source[absent]], "source")
+            superseded = np.union1d(superseded, before)
+        return superseded
+
+    def _write_lost_transactions(self, lost: Ints) -> None:
+        """Transactions that lost a message, each with the first one."""
+        members, index = self.view.memberships, self.view.index
+        if members is None or not self.view.setting.read_committed:
+            return
+        lost = lost[members.transaction[lost] != NONE]
+        transactions, first = np.unique(members.transaction[lost], return_index=True)
+        slots = lost[first]
+        rows = [transactions, index.stream_of(slots), index.sequence_of(slots)]
+        self.book.write("lost transactions", self.group, np.column_stack(rows))
 
     def _missing(self, slots: Ints) -> Missing:
         view = self.view

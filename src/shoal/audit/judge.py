@@ -8,7 +8,7 @@ over. Whoever runs the tasks (`Runner`) may do so in any order and on any machin
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from shoal.audit.merge import (
     add_cell,
     is_undecided,
     settle_tails,
+    settle_transactions,
 )
 from shoal.audit.offsets import judge_offsets
 from shoal.audit.order import are_apart, zones
@@ -120,6 +121,7 @@ def examine(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = 
         add_cell(parts, totals, None)
     settle_order(totals, summaries, tangled, of_order, stretch=setting.stretch)
     settle_tails(totals, Finding.TAIL_LOSS)
+    settle_transactions(totals, summaries)
     return Evidence(setting, totals, settle_polls(polls, of_offsets))
 
 
@@ -145,7 +147,7 @@ def _undecided_cells(
         assigned[log] = min(row["offset"], assigned.get(log, row["offset"]))
     knowledge = summaries.knowledge(setting, assigned)
     return [
-        MessageCell(c.low, c.high, c.attempts, c.receipts, c.log, knowledge)
+        replace(c, knowledge=knowledge)
         for c, parts in zip(cells, answers, strict=True)
         if is_undecided(parts)
     ]

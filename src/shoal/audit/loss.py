@@ -32,8 +32,10 @@ CAUSES = (
     Finding.LOST_UNDELIVERED,
     Finding.LOST_UNLOCATED,
     Finding.PENDING,
+    Finding.SUPERSEDED,  # `supersession` finds these
 )
-NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED, PENDING = range(7)
+NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED = range(6)
+PENDING, SUPERSEDED = 6, 7
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ class _Facts:
         neighbour = self._missing.neighbour
         start = self.scan_start("target", np.maximum(partition_of(neighbour), 0))
         moved = (
-            self._by_log(self.target_partition, lambda t, p: int((t, p) in self._knowledge.moved))
+            self._by_log(
+                self.target_partition, lambda t, p: int(("target", t, p) in self._knowledge.moved)
+            )
             != 0
         )
         below: Bools = np.where(neighbour == NONE, moved, offset_of(neighbour) < start)

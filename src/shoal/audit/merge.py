@@ -15,8 +15,10 @@ import numpy as np
 from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
 from shoal.audit.order import SUMMARY
 from shoal.audit.parts import Part
-from shoal.audit.setting import Knowledge, Setting, Stream, sort_key
+from shoal.audit.setting import Knowledge, Log, Setting, Stream, sort_key
+from shoal.audit.supersession import LATEST, merge_latest
 from shoal.audit.tasks import UnitName
+from shoal.model.findings import Finding
 
 Group = str | None
 
@@ -32,8 +34,10 @@ STEADY_KINDS = frozenset(
         "mirror reach",
         "last in target",
         "group reach",
-        "group began",
+        "began",
         "delivered until",
+        "seen transactions",
+        "latest",
     }
 )
 
@@ -55,6 +59,11 @@ class Totals:
     witnesses: dict[tuple[Group, str], dict[str, Any]] = field(default_factory=dict)
     tails: dict[tuple[str, Stream], list[list[int]]] = field(
         default_factory=lambda: defaultdict(list)
+    )
+
+    # By group and transaction: the first message that it lost.
+    lost_transactions: dict[str, dict[int, tuple[tuple[str, str, int], int, Stream]]] = field(
+        default_factory=lambda: defaultdict(dict)
     )
 
     def count(self, group: Group, name: str) -> int:
@@ -96,7 +105,9 @@ class Summaries:
     doubtful: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     mirror_reach: dict[tuple[str, int], int] = field(default_factory=dict)
     group_reach: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    began: dict[tuple[str, int], int] = field(default_factory=dict)
+    began: dict[Log, int] = field(default_factory=dict)
+    seen_transactions: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    latest: list[tuple[str, Stream, Ints]] = field(default_factory=list)
     delivered_until: dict[tuple[str, Stream], int] = field(default_factory=dict)
     last_in_target: dict[Stream, list[tuple[int, int, int]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -105,17 +116,22 @@ class Summaries:
     def knowledge(self, setting: Setting, assigned: Mapping[tuple[str, int], int]) -> Knowledge:
         """`assigned` is the lowest offset at which anyone was ever told to begin, by log."""
         seen = dict(self.began)
-        for log, offset in assigned.items():
+        for (topic, partition), offset in assigned.items():
+            log = (setting.read_cluster, topic, partition)
             seen[log] = min(offset, seen.get(log, offset))
         return Knowledge(
             group_reach=dict(self.group_reach),
             mirror_reach=dict(self.mirror_reach),
             delivered_until=dict(self.delivered_until),
             moved=frozenset(
-                (topic, partition)
-                for (topic, partition), offset in seen.items()
-                if offset < setting.scans.get(("target", topic, partition), (0, 0))[0]
+                log for log, offset in seen.items() if offset < setting.scans.get(log, (0, 0))[0]
             ),
+            delivered_transactions=np.unique(
+                np.concatenate(
+                    [ints(), *(t for own in self.seen_transactions.values() for t in own)]
+                )
+            ),
+            latest=merge_latest(self.latest),
             last_in_target={s: tuple(sorted(rows)) for s, rows in self.last_in_target.items()},
         )
 
@@ -180,6 +196,13 @@ def _add_tail(totals: Totals, part: Part, streams: list[Stream]) -> None:
         totals.tails[part.label, streams[stream]].append(row)
 
 
+def _add_lost_transactions(totals: Totals, part: Part, streams: list[Stream]) -> None:
+    held = totals.lost_transactions[part.label]
+    for transaction, stream, sequence in part.values.reshape(-1, 3).tolist():
+        found = (sort_key(streams[stream]), sequence, streams[stream])
+        held[transaction] = min(found, held.get(transaction, found))
+
+
 _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "tally": _add_tally,
     "witness": _add_witness,
@@ -190,6 +213,7 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "latency second": _add_table,
     "latency max": _add_table,
     "tail": _add_tail,
+    "lost transactions": _add_lost_transactions,
     "undecided": lambda _totals, _part, _streams: None,
 }
 
@@ -233,10 +257,21 @@ def _add_group_reach(summaries: Summaries, part: Part, streams: list[Stream]) ->
         summaries.group_reach[log] = max(reach, summaries.group_reach.get(log, 0))
 
 
-def _add_group_began(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+def _add_began(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    cluster = part.label[0]
     for stream, partition, negative in part.values.reshape(-1, 3).tolist():
-        log = (streams[stream].topic, partition)
+        log = (cluster, streams[stream].topic, partition)
         summaries.began[log] = min(-negative, summaries.began.get(log, -negative))
+
+
+def _add_seen_transactions(summaries: Summaries, part: Part, _streams: list[Stream]) -> None:
+    summaries.seen_transactions[part.label].append(part.values)
+
+
+def _add_latest(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    rows = part.values.reshape(-1, len(LATEST))
+    for stream in np.unique(rows[:, 0]).tolist():
+        summaries.latest.append((part.label, streams[stream], rows[rows[:, 0] == stream]))
 
 
 def _add_delivered_until(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
@@ -260,7 +295,9 @@ _SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
     "mirror reach": _add_mirror_reach,
     "last in target": _add_last_in_target,
     "group reach": _add_group_reach,
-    "group began": _add_group_began,
+    "began": _add_began,
+    "seen transactions": _add_seen_transactions,
+    "latest": _add_latest,
     "delivered until": _add_delivered_until,
 }
 
@@ -281,6 +318,17 @@ def settle_tails(totals: Totals, finding: str) -> None:
         if lost:
             totals.find(group, finding, stream, lost)
             totals.witness(group, finding, {**stream._asdict(), "sequence": first})
+
+
+def settle_transactions(totals: Totals, summaries: Summaries) -> None:
+    """Torn: one message was delivered and another is lost; the first lost one is the witness."""
+    for group, lost in totals.lost_transactions.items():
+        seen = {t for own in summaries.seen_transactions[group] for t in own.tolist()}
+        for transaction in lost.keys() & seen:
+            _, sequence, stream = lost[transaction]
+            totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
+            details = {**stream._asdict(), "sequence": sequence, "transaction": transaction}
+            totals.witness(group, Finding.TORN_TRANSACTION, details)
 
 
 def latency_maxima(totals: Totals, group: str) -> dict[int, int]:

@@ -14,7 +14,7 @@ from shoal.audit.read import Vocabulary, Within, read_rows
 from shoal.audit.setting import Setting
 from shoal.audit.tasks import OffsetCell
 from shoal.audit.walk import number_rows
-from shoal.model.ledger import FAILED
+from shoal.model.ledger import COMMITTED, FAILED, OPEN
 
 _COLUMNS = ("topic", "offset", "producer", "lane", "sequence")
 
@@ -27,16 +27,38 @@ def judge_offsets(task: OffsetCell, setting: Setting) -> list[Part]:
     is_scan = np.repeat(
         [True, *(False for _ in evidence[1:])], [len(t["offset"]) for t in evidence]
     )
+    counts = ~_is_hidden(task, rows, words)
     log = number_rows([rows["topic"], rows["partition"]])
     places = pack_places(log, rows["offset"])
     order = np.argsort(places, kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
-    places, is_scan = places[order], is_scan[order]
+    places, is_scan, counts = places[order], is_scan[order], counts[order]
     parts = _contested(task, rows, places, words)
     logs = {}
     for row in np.unique(log[order], return_index=True)[1].tolist():
         logs[words.names[rows["topic"][row]], int(rows["partition"][row])] = int(log[order][row])
-    return [*parts, _skips(task, setting, _Known(places, is_scan, logs))]
+    return [*parts, _skips(task, setting, _Known(places[counts], is_scan[counts], logs))]
+
+
+def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
+    """Which rows are of transactions that were aborted or are open: no reader misses those."""
+    count = len(rows["offset"])
+    if not task.transactions or not count:
+        return np.zeros(count, dtype=np.bool_)
+    low, high = int(rows["sequence"].min()), int(rows["sequence"].max())
+    columns = ("producer", "topic", "lane", "sequence")
+    within = Within("sequence", ((low, high + 1),))
+    members = read_rows(
+        "transactions", task.transactions, (*columns, "fate"), vocabulary=words, within=within
+    )
+    both = [np.concatenate([rows[name], members[name]]) for name in columns]
+    message = number_rows(both)
+    ended, left = message[count:][members["fate"] != OPEN], message[count:]
+    committed = message[count:][members["fate"] == COMMITTED]
+    aborted = np.setdiff1d(ended, committed)
+    still_open = np.setdiff1d(left, ended)
+    hidden: Bools = np.isin(message[:count], np.concatenate([aborted, still_open]))
+    return hidden
 
 
 def _read(task: OffsetCell, setting: Setting, words: Vocabulary) -> list[Rows]:

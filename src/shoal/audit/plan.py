@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints
 from shoal.audit.folder import Ledger, RowGroup
-from shoal.audit.read import Piece
+from shoal.audit.read import Held, Piece
 from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell
 
 ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages
@@ -21,6 +21,7 @@ OFFSETS_PER_CELL = 1_000_000
 MOST_OFFSET_CELLS = 1024
 
 _MESSAGE_TABLES = ("attempts", "receipts", "log")
+_SIDE_TABLES = ("keys", "transactions")
 
 
 def plan_cells(
@@ -56,15 +57,16 @@ def _cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
 
 
 def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:
-    attempts, receipts, log = (
-        _overlapping(ledger.tables[table], "sequence", [(low, high)]) for table in _MESSAGE_TABLES
+    attempts, receipts, log, keys, transactions = (
+        _overlapping(ledger.tables[table], "sequence", [(low, high)])
+        for table in (*_MESSAGE_TABLES, *_SIDE_TABLES)
     )
-    return MessageCell(low, high, attempts, receipts, log)
+    return MessageCell(low, high, attempts, receipts, log, keys, transactions)
 
 
 def _overlapping(
     groups: Iterable[RowGroup], column: str, ranges: Sequence[tuple[int, int]]
-) -> tuple[Piece, ...]:
+) -> tuple[Piece | Held, ...]:
     return tuple(
         group.piece
         for group in groups
@@ -76,7 +78,7 @@ def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[Le
     """Stretches of receipts and of scans, in ledger order."""
     walks: list[LedgerWalk] = []
     for table in ("receipts", "log"):
-        pieces: list[Piece] = []
+        pieces: list[Piece | Held] = []
         rows = 0
         for group in ledger.tables[table]:
             if pieces and rows + group.rows > rows_per_walk:
@@ -111,7 +113,9 @@ def plan_offset_cells(
             continue
         low, high = own[0][0], own[-1][1]
         touched = tuple(j for j in jumps if j.origin + 1 < high and j.landing > low)
-        cells.append(OffsetCell(cluster, tuple(own), attempts, receipts, log, touched))
+        # Whose message an offset holds is not known before it is read: any may matter.
+        members = tuple(group.piece for group in ledger.tables["transactions"]) if touched else ()
+        cells.append(OffsetCell(cluster, tuple(own), attempts, receipts, log, members, touched))
     return cells
 
 

@@ -6,7 +6,7 @@ Rules:
 - What cannot be read, or holds nulls, is a `LedgerError` that names the file.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +35,15 @@ class Piece(NamedTuple):
 
     path: str
     number: int
+    position: int
+
+
+class Held(NamedTuple):
+    """Rows that are in memory already; names are numbers into `names`."""
+
+    path: str  # what they were read from
+    columns: Rows
+    names: Sequence[str]
     position: int
 
 
@@ -79,7 +88,7 @@ class Within(NamedTuple):
 
 def read_rows(
     table: str,
-    pieces: Iterable[Piece],
+    pieces: Iterable[Piece | Held],
     columns: Sequence[str],
     *,
     vocabulary: Vocabulary,
@@ -88,18 +97,31 @@ def read_rows(
     """The rows of some row groups of a table, in the order given."""
     chunks: dict[str, list[Array]] = {name: [] for name in columns}
     stored = [name for name in columns if name != POSITION]
+    types = dict(TABLES[table]) | {POSITION: "int64"}
     for piece in pieces:
-        rows = _read_piece(piece, stored, vocabulary)
+        if isinstance(piece, Held):
+            rows = _held_rows(piece, stored, types, vocabulary)
+        else:
+            rows = _read_piece(piece, stored, vocabulary)
         if POSITION in chunks:
             count = len(rows[stored[0]])
             rows[POSITION] = np.arange(piece.position, piece.position + count, dtype=np.int64)
         mask = within.mask(rows[within.column]) if within else None
         for name, kept in chunks.items():
             kept.append(rows[name] if mask is None or mask.all() else rows[name][mask])
-    types = dict(TABLES[table]) | {POSITION: "int64"}
     return {
         name: np.concatenate(arrays) if arrays else np.empty(0, _NUMPY_TYPES[types[name]])
         for name, arrays in chunks.items()
+    }
+
+
+def _held_rows(
+    piece: Held, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
+) -> Rows:
+    own = np.array([vocabulary.code(name) for name in piece.names], np.int32)
+    return {
+        name: own[piece.columns[name]] if types[name] == "dictionary" else piece.columns[name]
+        for name in columns
     }
 
 

@@ -12,15 +12,17 @@ cannot do without.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from shoal.audit.arrays import NONE
+from shoal.audit.arrays import NONE, Ints, ints
 from shoal.audit.folder import Ledger
 from shoal.audit.read import Vocabulary, read_rows
 from shoal.model.errors import LedgerError
 
 Cluster = Literal["source", "target"]
 Log = tuple[str, str, int]  # cluster, topic, partition
+
+_Key = TypeVar("_Key")
 
 # `positions.reader` of the mirror; any other reader is a group.
 MIRROR = "mirror"
@@ -50,11 +52,14 @@ class Setting:
     groups: tuple[str, ...]
     acknowledged: bool = True  # False with acks=0: yield cannot be known
     ordered: bool = True
+    read_committed: bool = True  # the isolation of the consumers
+    clock_bound_us: int = 0  # by how much clocks of producers and consumers may differ
     measure_from_us: int = NONE  # by intended time; what comes before is warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
     all_drained: bool = False
     drained: frozenset[tuple[str, Stream]] = frozenset()
     scans: Mapping[Log, tuple[int, int]] = field(default_factory=dict)
+    compacted: frozenset[Log] = frozenset()
     group_positions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     mirror_positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     source_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -89,11 +94,15 @@ class Knowledge:
     mirror_reach: Mapping[tuple[str, int], int] = field(default_factory=dict)
     # The highest sequence of a stream that a group received.
     delivered_until: Mapping[tuple[str, Stream], int] = field(default_factory=dict)
-    # Partitions of the target whose log start was seen lower than where its scan began.
-    moved: frozenset[tuple[str, int]] = frozenset()
+    # Logs whose start was seen lower than where their scan began.
+    moved: frozenset[Log] = frozenset()
     # Per stream: (first sequence of a cell, partition, offset) of the last message known to
     # have been in the target, for each cell that has one, ascending.
     last_in_target: Mapping[Stream, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    # Transactions of which anyone received a message, ascending.
+    delivered_transactions: Ints = field(default_factory=ints)
+    # What compacted logs hold under each key: rows as `supersession.LATEST` says.
+    latest: Mapping[Log, Mapping[Stream, Ints]] = field(default_factory=dict)
 
 
 def make_setting(ledger: Ledger) -> Setting:
@@ -112,24 +121,46 @@ def make_setting(ledger: Ledger) -> Setting:
         groups=tuple(sorted(set(_groups(ledger, positions)))) or ("",),
         acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
         ordered=bool(promises.get("order", True)),
+        read_committed=not any(plan.get("isolation") == "read_uncommitted" for plan in plans),
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
         extents=extents,
         all_drained=any(bool(plan.get("all_drained")) for plan in plans),
         drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
-        scans={(r["cluster"], r["topic"], r["partition"]): (r["start"], r["end"]) for r in scans},
-        group_positions={
-            (row["reader"], row["topic"], row["partition"]): row["offset"]
+        scans=_scans(scans),
+        compacted=frozenset(_log(row) for row in scans if row["compacted"]),
+        group_positions=_highest(
+            ((row["reader"], row["topic"], row["partition"]), row["offset"])
             for row in positions
             if row["reader"] != MIRROR
-        },
-        mirror_positions={
-            (row["topic"], row["partition"]): row["offset"]
+        ),
+        mirror_positions=_highest(
+            ((row["topic"], row["partition"]), row["offset"])
             for row in positions
             if row["reader"] == MIRROR
-        },
+        ),
         source_partitions=_source_partitions(plans),
         stretch=_stretch(longest),
     )
+
+
+def _log(row: Mapping[str, Any]) -> Log:
+    return row["cluster"], row["topic"], row["partition"]
+
+
+def _scans(rows: Iterable[Mapping[str, Any]]) -> dict[Log, tuple[int, int]]:
+    """Of several scans of one log, what the last must have seen: logs only move up."""
+    scans: dict[Log, tuple[int, int]] = {}
+    for row in rows:
+        start, end = scans.get(_log(row), (0, 0))
+        scans[_log(row)] = (max(start, row["start"]), max(end, row["end"]))
+    return scans
+
+
+def _highest(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
+    found: dict[_Key, int] = {}
+    for key, value in pairs:
+        found[key] = max(value, found.get(key, value))
+    return found
 
 
 def _extents(ledger: Ledger) -> dict[Stream, Extent]:

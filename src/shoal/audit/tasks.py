@@ -8,10 +8,10 @@
 
 from dataclasses import dataclass, field
 
-from shoal.audit.read import Piece
+from shoal.audit.read import Held, Piece
 from shoal.audit.setting import Knowledge
 
-Pieces = tuple[Piece, ...]
+Pieces = tuple[Piece | Held, ...]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class MessageCell:
     attempts: Pieces
     receipts: Pieces
     log: Pieces
+    keys: Pieces = ()
+    transactions: Pieces = ()
     knowledge: Knowledge | None = None
 
 
@@ -62,6 +64,7 @@ class OffsetCell:
     attempts: Pieces
     receipts: Pieces
     log: Pieces
+    transactions: Pieces = ()
     jumps: tuple[Jump, ...] = field(default=())
 
 

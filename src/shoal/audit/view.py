@@ -9,14 +9,16 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, joined
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, joined
 from shoal.audit.evidence import (
     Attempts,
     Deliveries,
+    Memberships,
     Places,
     arrival_keys,
     gather_attempts,
     gather_deliveries,
+    gather_memberships,
     gather_places,
     pack_places,
     partition_of,
@@ -27,12 +29,14 @@ from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
 from shoal.audit.setting import Cluster, Extent, Setting
 from shoal.audit.tasks import MessageCell
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import FAILED, OUTCOMES
+from shoal.model.ledger import COMMITTED, FAILED, FATES, OK, OUTCOMES, UNKNOWN
 
 _STREAM = ("producer", "topic", "lane", "sequence")
 _ATTEMPTS = (*_STREAM, "outcome", "offset", "intended_us", "sent_us", "acked_us")
 _RECEIPTS = (*_STREAM, "group", "assignment", "partition", "offset", "received_us", "intact")
 _LOG = (*_STREAM, "cluster", "partition", "offset", "append_us", "intact")
+_KEYS = (*_STREAM, "key")
+_TRANSACTIONS = (*_STREAM, "transaction", "fate", "requested_us")
 
 _NO_EXTENT = Extent(0, 0)
 
@@ -47,14 +51,18 @@ class CellView:
         self.attempt_rows = self._read("attempts", _ATTEMPTS, within)
         self.receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
         self.log = self._read("log", _LOG, within)
+        self._key_rows = self._read("keys", _KEYS, within)
+        self._transaction_rows = self._read("transactions", _TRANSACTIONS, within)
         extents = {
             stream: min(extent.planned, cell.high)
             for stream, extent in setting.extents.items()
             if extent.planned > cell.low >= 0
         }
-        tables = (self.attempt_rows, self.receipts, self.log)
+        side_tables = (self._key_rows, self._transaction_rows)
+        tables = (self.attempt_rows, self.receipts, self.log, *side_tables)
         self.index, slots = build_index(tables, self.words, low=cell.low, extents=extents)
-        self.attempt_slots, self.receipt_slots, self.log_slots = slots
+        self.attempt_slots, self.receipt_slots, self.log_slots, *side_slots = slots
+        self._key_slots, self._transaction_slots = side_slots
         self.receipts["place"] = pack_places(self.receipts["partition"], self.receipts["offset"])
         self.receipts["key"] = arrival_keys(self.receipts["assignment"], self.receipts[POSITION])
 
@@ -73,7 +81,40 @@ class CellView:
         outcome = self.attempt_rows["outcome"]
         if len(outcome) and not 0 <= int(outcome.min()) <= int(outcome.max()) < len(OUTCOMES):
             raise LedgerError("a ledger of attempts holds an outcome that is none")
-        return gather_attempts(self.attempt_rows, self.attempt_slots, self.size)
+        rows = self.attempt_rows
+        if not self.setting.acknowledged:  # who waits for no answer has none
+            rows = {**rows, "outcome": np.where(outcome == OK, UNKNOWN, outcome)}
+        return gather_attempts(rows, self.attempt_slots, self.size)
+
+    @cached_property
+    def memberships(self) -> Memberships | None:
+        """The transaction of each slot; None where no attempt was made in one."""
+        rows = self._transaction_rows
+        if not len(rows["sequence"]):
+            return None
+        if not 0 <= int(rows["fate"].min()) <= int(rows["fate"].max()) < len(FATES):
+            raise LedgerError("a ledger of transactions holds a fate that is none")
+        return gather_memberships(rows, self._transaction_slots, self.size)
+
+    @cached_property
+    def hidden(self) -> Bools:
+        """Which slots belong to transactions that were aborted or are open."""
+        members = self.memberships
+        if members is None:
+            return np.zeros(self.size, dtype=np.bool_)
+        found: Bools = (members.transaction != NONE) & (members.fate != COMMITTED)
+        return found
+
+    @cached_property
+    def key(self) -> Ints:
+        """The key of each slot, where `key_known` says that there is one; the first row counts."""
+        found = filled(self.size)
+        found[self._key_slots[::-1]] = self._key_rows["key"][::-1]
+        return found
+
+    @cached_property
+    def key_known(self) -> Bools:
+        return self._marked(self._key_slots)
 
     def extents(self, kind: str) -> Ints:
         """`planned` or `reserved` of each stream; numbers below 0 are no attempt's."""

@@ -1,4 +1,8 @@
-"""`shoal audit`: judge ledgers again, later and elsewhere, with no Kafka in reach."""
+"""`shoal audit`: judge ledgers again, later and elsewhere, with no Kafka in reach.
+
+Runs are judged on Spark; histories of other tools are judged here, one after another, each as a
+run of its own. The exit code is that of the worst verdict.
+"""
 
 from pathlib import Path
 
@@ -6,21 +10,43 @@ import rich_click as click
 
 from shoal.cli import console
 from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.verdict import EXIT_CODES, show_verdict
+from shoal.cli.verdict import EXIT_CODES, show_numbers, show_verdict, worst
 from shoal.experiment.runs import find_run
+from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
+from shoal.model.result import Result
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@click.argument("runs", nargs=-1, metavar="[RUN…]")
+@click.option(
+    "--history",
+    "histories",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE.jsonl",
+    help="Judge a run that another tool recorded (docs/history-format.md); may be repeated.",
+)
 @runs_dir_option
 @output_option
-def audit(*, runs: tuple[str, ...], runs_dir: Path, output: str) -> ExitCode:
+def audit(
+    *, runs: tuple[str, ...], histories: tuple[Path, ...], runs_dir: Path, output: str
+) -> ExitCode:
     """Judge the ledgers of a run (a name or a folder); several folders are judged as one run."""
+    if bool(runs) == bool(histories):
+        raise UsageError(
+            "an audit needs either runs or histories",
+            remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
+        )
+    if histories:
+        return _audit_histories(histories, output)
+    return _audit_runs([find_run(runs_dir, run).path for run in runs], output)
+
+
+def _audit_runs(folders: list[Path], output: str) -> ExitCode:
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
-    folders = [find_run(runs_dir, run).path for run in runs]
     with SessionFuture() as session:
         result = judge(folders, session=session)
     if output == "json":
@@ -28,3 +54,17 @@ def audit(*, runs: tuple[str, ...], runs_dir: Path, output: str) -> ExitCode:
     else:
         show_verdict(result, folders[0])
     return EXIT_CODES[result.verdict]
+
+
+def _audit_histories(paths: tuple[Path, ...], output: str) -> ExitCode:
+    from shoal.audit.history.verdict import judge_history, to_json
+
+    # All are judged before anything is printed: a malformed line anywhere means no verdict.
+    results: list[tuple[Path, Result]] = [(path, judge_history(path)) for path in paths]
+    if output == "json":
+        console.print_json([to_json(path, result) for path, result in results])
+    else:
+        for path, result in results:
+            console.out.print(f"{path}", style="bold", markup=False)
+            show_numbers(result)
+    return EXIT_CODES[worst(result.verdict for _, result in results)]

@@ -1,6 +1,6 @@
 """A result on the terminal: the verdict first, then the numbers behind it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shoal.cli import console
@@ -20,11 +20,23 @@ EXIT_CODES = {
     Verdict.VIOLATED: ExitCode.VIOLATED,
     Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
 }
+SEVERITY = (Verdict.VIOLATED, Verdict.INCONCLUSIVE, Verdict.PROVEN)  # the worst first
 SHOWN_PERCENTILES = ("p50", "p99", "p99.9")
 
 
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on all of them together."""
+    return min(verdicts, key=SEVERITY.index)
+
+
 def show_verdict(result: Result, run_dir: Path) -> None:
-    """Prints a result as a person reads it."""
+    """Prints a result as a person reads it, and where its report is."""
+    show_numbers(result)
+    console.out.print(f"  report  {run_dir / 'report.html'}")
+
+
+def show_numbers(result: Result) -> None:
+    """The verdict, the metrics behind it, and each finding with its smallest witness."""
     verdict = f"[{STYLES[result.verdict]}]{result.verdict.value.upper()}[/]"
     console.out.print(f"{verdict}: {result.sentence}")
     for name, value, explanation in _numbers(result):
@@ -33,7 +45,6 @@ def show_verdict(result: Result, run_dir: Path) -> None:
         console.out.print(f"  [bold]{name}[/]: {found.count:,}")
         if found.witness:
             console.out.print(f"    {witness_text(found.witness)}", markup=False)
-    console.out.print(f"  report  {run_dir / 'report.html'}")
 
 
 def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:

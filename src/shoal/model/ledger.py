@@ -70,6 +70,7 @@ SCANS: Final[Columns] = (
     ("partition", "int32"),
     ("start", "int64"),
     ("end", "int64"),
+    ("compacted", "bool"),  # whether the topic is compacted
 )
 
 # One row for each message that a scan found.
@@ -118,6 +119,27 @@ MARKERS: Final[Columns] = (
     ("received_us", "int64"),
 )
 
+# One row for each attempt with a key, on compacted topics only.
+KEYS: Final[Columns] = (
+    ("producer", "dictionary"),
+    ("topic", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("key", "int64"),  # a number that stands for the key: equal keys, equal numbers
+)
+
+# One row for each attempt made in a transaction. A transaction that ended may have rows from
+# before its end too: `open` gives way to what is known later.
+TRANSACTIONS: Final[Columns] = (
+    ("producer", "dictionary"),
+    ("topic", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("transaction", "int64"),  # a number of its own for each transaction of the run
+    ("fate", "int8"),  # index into FATES
+    ("requested_us", "int64"),  # when the commit was requested
+)
+
 TABLES: Final[dict[str, Columns]] = {
     "attempts": ATTEMPTS,
     "receipts": RECEIPTS,
@@ -127,6 +149,8 @@ TABLES: Final[dict[str, Columns]] = {
     "assignments": ASSIGNMENTS,
     "positions": POSITIONS,
     "markers": MARKERS,
+    "keys": KEYS,
+    "transactions": TRANSACTIONS,
 }
 
 # Values of `attempts.outcome`.
@@ -134,6 +158,12 @@ OUTCOMES: Final = ("ok", "failed", "unknown")
 OK: Final = 0
 FAILED: Final = 1
 UNKNOWN: Final = 2
+
+# Values of `transactions.fate`; `open` also stands for "the answer to the commit was lost".
+FATES: Final = ("committed", "aborted", "open")
+COMMITTED: Final = 0
+ABORTED: Final = 1
+OPEN: Final = 2
 
 # Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
 # - lease:   worker, epoch            the worker may run; a newer epoch fences the older

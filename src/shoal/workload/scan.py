@@ -61,6 +61,7 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
             partition=start.partition,
             start=starts[start.log],
             end=ends[start.log],
+            compacted=False,
         )
     summary = scanner.summary()
     await recorder.foreign(spec.cluster, summary.foreign)

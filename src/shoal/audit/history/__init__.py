@@ -1,0 +1,1 @@
+"""Histories that other tools recorded: their lines, their ledger, their verdict as JSON."""

@@ -1,0 +1,270 @@
+"""The lines of a history as a ledger, for the same kernels that judge every run.
+
+One file is one run with one consumer group, whose name is that of its reader, `consumers`.
+Rows are kept as arrays; beyond `MOST_HELD_ROWS` they go to Parquet files in a folder that the
+caller gives and removes, so that memory does not grow with the file.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
+from shoal.audit.folder import Ledger, RowGroup, RunFolder
+from shoal.audit.history.lines import Values, read_lines
+from shoal.audit.read import Held, Piece
+from shoal.model.ledger import FATES, OPEN, OUTCOMES, TABLES
+
+GROUP: Final = "consumers"
+ROWS_PER_CHUNK: Final = 131_072
+MOST_HELD_ROWS: Final = 4_000_000
+
+_OUTCOMES: Final = {name: number for number, name in enumerate(OUTCOMES)}
+_FATES: Final = {name: number for number, name in enumerate(FATES)}
+_TYPES: Final[dict[str, type[np.generic]]] = {
+    "dictionary": np.int32,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "bool": np.bool_,
+}
+
+
+def _or_none(value: int | None) -> int:
+    return NONE if value is None else value
+
+
+class _Table:
+    """Rows of one table, put away in chunks."""
+
+    def __init__(self, name: str, store: "_Store") -> None:
+        self.name, self._store = name, store
+        self.rows: list[Values] = []
+        self.groups: list[RowGroup] = []
+        self._count = 0
+
+    def append(self, row: Values) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= ROWS_PER_CHUNK:
+            self.put_away()
+
+    def put_away(self) -> None:
+        if not self.rows:
+            return
+        kinds = TABLES[self.name]
+        columns = {
+            name: np.array(values, dtype=_TYPES[kind])
+            for (name, kind), values in zip(kinds, zip(*self.rows, strict=True), strict=True)
+        }
+        self.rows = []
+        self.add(columns)
+
+    def add(self, columns: Rows) -> None:
+        count = len(next(iter(columns.values())))
+        piece = self._store.keep(self.name, columns, self._count)
+        ranges: dict[str, tuple[int, int]] = {
+            name: (int(columns[name].min()), int(columns[name].max()))
+            for name in ("sequence", "offset")
+            if name in columns
+        }
+        group = GROUP if "group" in columns else None
+        self.groups.append(RowGroup(piece, count, ranges, group))
+        self._count += count
+
+
+class _Store:
+    """All tables of one history, and where their rows are."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._path, self._folder = path, folder
+        self._names: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._held = self._files = 0
+        self.tables = {name: _Table(name, self) for name in TABLES}
+
+    def code(self, name: str) -> int:
+        known = self._codes.get(name)
+        if known is None:
+            known = self._codes[name] = len(self._names)
+            self._names.append(name)
+        return known
+
+    def keep(self, table: str, columns: Rows, position: int) -> Piece | Held:
+        count = len(next(iter(columns.values())))
+        self._held += count
+        if self._held <= MOST_HELD_ROWS:
+            return Held(str(self._path), columns, self._names, position)
+        self._files += 1
+        path = self._folder / f"{table}-{self._files}.parquet"
+        pq.write_table(self._to_arrow(table, columns), path, compression="zstd")
+        return Piece(str(path), 0, position)
+
+    def _to_arrow(self, table: str, columns: Rows) -> Any:
+        arrays = []
+        for name, kind in TABLES[table]:
+            array = pa.array(columns[name])
+            if kind == "dictionary":
+                array = pa.DictionaryArray.from_arrays(array, pa.array(self._names, pa.string()))
+            arrays.append(array)
+        return pa.Table.from_arrays(arrays, names=[name for name, _ in TABLES[table]])
+
+
+class _Import:
+    """Takes lines and becomes a ledger."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path = path
+        self.store = _Store(path, folder)
+        self.plan: dict[str, Any] = {"run": str(path), "groups": [GROUP], "promises": {}}
+        self.ends: list[bool] = []
+        self.has_target = self.is_compacted = False
+        self.transactions: dict[tuple[int, str], int] = {}
+        # Of each transaction: whether a fate was named, which, and when a commit was requested.
+        self.fates: list[int] = []
+        self.requests: list[int] = []
+
+    def take(self, kind: str, values: Values) -> None:
+        getattr(self, f"_{kind}")(*values)
+
+    def _run(self, *values: Any) -> None:
+        _, delivery, ordered, isolation, acks, mirror = values
+        self.plan["promises"] = {
+            "delivery": delivery or "at_least_once",
+            "order": ordered is not False,
+        }
+        self.plan["isolation"] = isolation
+        self.plan["acks"] = acks or "all"
+        self.has_target |= mirror is True
+
+    def _send(self, *values: Any) -> None:
+        producer, topic, lane, sequence, outcome, offset, key, *rest = values
+        transaction, fate, requested_us, intended_us, sent_us, acked_us = rest
+        code, tables = self.store.code, self.store.tables
+        message = (code(producer), code(topic), lane, sequence)
+        times = (_or_none(intended_us), sent_us, _or_none(acked_us))
+        tables["attempts"].append((*message, _OUTCOMES[outcome], 0, _or_none(offset), *times))
+        if key is not None:
+            digest = blake2b(key.encode(), digest_size=8).digest()
+            tables["keys"].append((*message, int.from_bytes(digest, "big", signed=True)))
+        if transaction is not None:
+            number = self._transaction((message[0], transaction), fate, requested_us)
+            tables["transactions"].append((*message, number, OPEN, NONE))
+
+    def _transaction(
+        self, name: tuple[int, str], fate: str | None, requested_us: int | None
+    ) -> int:
+        """Its number. Fates that contradict each other are as good as none: it is open."""
+        number = self.transactions.setdefault(name, len(self.transactions))
+        if number == len(self.fates):
+            self.fates.append(NONE)
+            self.requests.append(NONE)
+        if fate is not None:
+            told, held = _FATES[fate], self.fates[number]
+            self.fates[number] = told if held in (NONE, told) else OPEN
+        if requested_us is not None:
+            held = self.requests[number]
+            self.requests[number] = requested_us if held == NONE else min(held, requested_us)
+        return number
+
+    def _manifest(self, *values: Any) -> None:
+        producer, topic, lane, count = values
+        code = self.store.code
+        self.store.tables["manifests"].append((code(producer), code(topic), lane, count))
+
+    def _scan(self, *values: Any) -> None:
+        cluster, topic, partition, start, end, compacted = values
+        code = self.store.code
+        row = (code(cluster), code(topic), code(""), partition, start, end, compacted is True)
+        self.store.tables["scans"].append(row)
+        self.has_target |= cluster == "target"
+        self.is_compacted |= compacted is True
+
+    def _log(self, *values: Any) -> None:
+        cluster, topic, partition, offset, producer, sequence, append_us, intact = values
+        code = self.store.code
+        message = (code(producer), partition, sequence)
+        place = (code(cluster), code(topic), partition, offset)
+        row = (*place, *message, _or_none(append_us), NONE, intact is not False)
+        self.store.tables["log"].append(row)
+        self.has_target |= cluster == "target"
+
+    def _assign(self, *values: Any) -> None:
+        consumer, assignment, topic, partition, offset = values
+        code = self.store.code
+        row = (code(GROUP), code(consumer), assignment, code(topic), partition, offset, NONE)
+        self.store.tables["assignments"].append(row)
+
+    def _receive(self, *values: Any) -> None:
+        consumer, assignment, topic, partition, offset, producer, sequence, *rest = values
+        received_us, intact = rest
+        code = self.store.code
+        reader = (code(GROUP), code(consumer), assignment, code(topic), partition, offset)
+        message = (code(producer), partition, sequence)
+        row = (*reader, *message, NONE, received_us, intact is not False)
+        self.store.tables["receipts"].append(row)
+
+    def _position(self, *values: Any) -> None:
+        reader, topic, partition, offset = values
+        code = self.store.code
+        self.store.tables["positions"].append((code(reader), code(topic), partition, offset))
+
+    def _end(self, drained: bool) -> None:
+        self.ends.append(drained)
+
+    def ledger(self) -> Ledger:
+        for table in self.store.tables.values():
+            table.put_away()
+        self._settle_transactions()
+        self.plan["mirror"] = self.has_target
+        self.plan["all_drained"] = bool(self.ends) and all(self.ends)
+        tables = {name: table.groups for name, table in self.store.tables.items()}
+        if not self.is_compacted:
+            tables["keys"] = []  # nobody asks for them
+        return Ledger([RunFolder(self.path, self.plan, [])], tables)
+
+    def _settle_transactions(self) -> None:
+        """Every row gets what all lines together say of its transaction."""
+        table = self.store.tables["transactions"]
+        if not table.groups:
+            return
+        fates, requests = ints(self.fates), ints(self.requests)
+        fates[fates == NONE] = OPEN
+        table.groups = [
+            RowGroup(settled(group.piece, fates, requests), group.rows, group.ranges)
+            for group in table.groups
+        ]
+
+
+def settled(piece: Piece | Held, fates: Ints, requests: Ints) -> Held:
+    """A chunk of transactions with their fates; in memory, wherever it was."""
+    rows: Rows
+    if isinstance(piece, Held):
+        rows, names = dict(piece.columns), piece.names
+    else:
+        content = pq.read_table(piece.path)
+        names = content.column("producer").chunk(0).dictionary.to_pylist()
+        rows = {name: _numbers(content.column(name)) for name in content.column_names}
+    rows["fate"] = fates[rows["transaction"]].astype(np.int8)
+    rows["requested_us"] = requests[rows["transaction"]]
+    return Held(piece.path, rows, names, piece.position)
+
+
+def _numbers(column: Any) -> Array:
+    array = column.combine_chunks()
+    plain: Array = (array.indices if pa.types.is_dictionary(array.type) else array).to_numpy()
+    return plain
+
+
+def import_history(path: Path, folder: Path) -> Ledger:
+    """A history as a ledger; `folder` takes what does not fit into memory."""
+    taken = _Import(path, folder)
+    lines: Iterator[tuple[str, Values]] = read_lines(path)
+    for kind, values in lines:
+        taken.take(kind, values)
+    return taken.ledger()

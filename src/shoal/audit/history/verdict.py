@@ -1,0 +1,71 @@
+"""A history judged, and its result in the shape that `docs/history-format.md` gives."""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from shoal.audit.history.lines import TIME_SHIFT_US
+from shoal.audit.history.store import import_history
+from shoal.audit.judge import audit
+from shoal.model.result import GroupResult, Metrics, Result
+
+Json = dict[str, Any]
+
+# Metrics that the format names, in its order; others follow them.
+_NAMED = (
+    *("attempts", "ok", "failed", "unknown", "deliveries", "delivered", "re_reads", "recovered"),
+    *("yield", "harvest", "completeness", "duplication", "F", "K", "latency_us", "range_us"),
+)
+
+
+def judge_history(path: Path) -> Result:
+    """The verdict on one file."""
+    with TemporaryDirectory(prefix="shoal-history-") as folder:
+        result = audit(import_history(path, Path(folder)))
+    return replace(result, groups={name: _unshift(group) for name, group in result.groups.items()})
+
+
+def _unshift(group: GroupResult) -> GroupResult:
+    """With the times of witnesses as the history gave them."""
+    findings = {
+        name: replace(found, witness=found.witness and _true_times(found.witness))
+        for name, found in group.findings.items()
+    }
+    return replace(group, findings=findings)
+
+
+def to_json(path: Path, result: Result) -> Json:
+    """One element of the array that `--output json` prints."""
+    found = result.findings
+    return {
+        "history": str(path),
+        "verdict": result.verdict.value,
+        "sentence": result.sentence,
+        "findings": {name: {"count": finding.count} for name, finding in found.items()},
+        "metrics": _metrics(result.metrics),
+        "stages": {name: stage.to_json() for name, stage in result.worst.stages.items()},
+        "witnesses": {
+            name: {"streams": finding.streams, **(finding.witness or {})}
+            for name, finding in found.items()
+        },
+    }
+
+
+def _metrics(metrics: Metrics) -> Json:
+    told = metrics.to_json()
+    return {name: told[name] for name in _NAMED} | {
+        name: value for name, value in told.items() if name not in _NAMED
+    }
+
+
+def _true_times(witness: Json) -> Json:
+    return {name: _true_time(name, value) for name, value in witness.items()}
+
+
+def _true_time(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_true_times(item) if isinstance(item, dict) else item for item in value]
+    if name.endswith("_us") and isinstance(value, int):
+        return value - TIME_SHIFT_US
+    return value

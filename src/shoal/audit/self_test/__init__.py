@@ -1,0 +1,1 @@
+"""The judge judged: anomalies planted at random, and a second judge that shares no code."""

@@ -1,0 +1,212 @@
+"""The history format, sentence by sentence: what lines mean, what is granted, what is bad."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.audit.history.verdict import judge_history
+from shoal.model.errors import UsageError
+from support.history_files import (
+    DRAINED,
+    assign,
+    counts,
+    flat,
+    judged,
+    log,
+    position,
+    receive,
+    run,
+    scan,
+    send,
+    write,
+)
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "history-format.md"
+OKS = [send(0), send(1), send(2)]
+
+
+def test_the_example_of_the_document(tmp_path: Path) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines() if line.startswith('    {"kind"')]
+    told = judged(tmp_path, [json.loads(line) for line in lines])
+    assert told["verdict"] == "violated"
+    assert told["findings"] == {"lost: unlocated": {"count": 1}, "tail loss": {"count": 1}}
+    plain = {"attempts": 3, "ok": 2, "failed": 0, "unknown": 1, "deliveries": 1, "delivered": 1}
+    plain |= {"re_reads": 0, "recovered": 0, "F": 0, "K": 0, "yield": 2 / 3, "harvest": 1 / 3}
+    plain |= {"completeness": 0.5, "duplication": 0.0}
+    plain["range_us"] = {"sent": 2000, "published": 1900, "output": None, "consumed": 0}
+    assert {name: told["metrics"][name] for name in plain} == plain
+    latency = told["metrics"]["latency_us"]
+    shown = {"count": 1, "negative": 0, "mean": 5000.0, "p50": 5000, "max": 5000}
+    assert {name: latency["e2e_intended"][name] for name in shown} == shown
+    assert latency["producer"]["count"] == 2
+
+
+@pytest.mark.parametrize("lines", [[], [run()], [DRAINED], [send(0, "unknown"), DRAINED]])
+def test_what_acknowledges_nothing_proves_nothing(lines: list[Any], tmp_path: Path) -> None:
+    assert judged(tmp_path, lines)["verdict"] == "inconclusive"
+
+
+def test_fields_that_nobody_knows_and_nulls_are_ignored(tmp_path: Path) -> None:
+    odd = {"colour": [1, {"deep": None}], "key": None, "txn": None, "fate": None}
+    told = judged(tmp_path, run(format=None, acks=None), send(0, **odd), receive(0), DRAINED)
+    assert told["verdict"] == "proven"
+
+
+def test_times_are_since_any_zero(tmp_path: Path) -> None:
+    lines = [send(0, sent_us=-1, intended_us=-8, acked_us=-1), receive(0, received_us=-4)]
+    told = judged(tmp_path, *lines, DRAINED)["metrics"]
+    assert told["latency_us"]["e2e_intended"]["max"] == 4
+    assert (
+        told["latency_us"]["e2e_actual"] | {"max": -3, "negative": 1}
+        == told["latency_us"]["e2e_actual"]
+    )
+    assert told["latency_us"]["producer"]["max"] == 0
+
+
+def test_without_a_manifest_sends_are_all_attempts(tmp_path: Path) -> None:
+    assert judged(tmp_path, OKS, receive(0, 1, 2))["metrics"]["attempts"] == 3
+
+
+def test_a_number_below_the_count_without_a_send_is_unknown(tmp_path: Path) -> None:
+    manifest = {"kind": "manifest", "producer": "p1", "topic": "t", "partition": 0, "count": 5}
+    told = judged(tmp_path, OKS, manifest, receive(0, 1, 2, 4), DRAINED)
+    assert counts(told) == {}
+    assert (told["metrics"]["attempts"], told["metrics"]["unknown"]) == (5, 2)
+    assert told["metrics"]["recovered"] == 1
+    assert counts(judged(tmp_path, OKS, manifest, receive(0, 1, 2, 5), DRAINED)) == {
+        "unexpected": 1
+    }
+
+
+def test_without_a_scan_a_loss_is_unlocated(tmp_path: Path) -> None:
+    told = judged(tmp_path, OKS, receive(0, 2), DRAINED)
+    # That message 1 was acknowledged at offset 1 also shows that a poll left it out.
+    assert counts(told) == {"lost: unlocated": 1, "poll skip": 1}
+
+
+def test_without_an_end_what_is_above_the_position_is_pending(tmp_path: Path) -> None:
+    # The consumers stood one past the highest offset received.
+    assert counts(judged(tmp_path, OKS, receive(0, 1))) == {"pending": 1}
+    told = judged(tmp_path, OKS, receive(0, 2))
+    assert counts(told) == {"lost: unlocated": 1, "poll skip": 1}
+    assert counts(judged(tmp_path, OKS, receive(0, 1), position("consumers", 3))) == {
+        "lost: unlocated": 1,
+        "tail loss": 1,
+    }
+
+
+def test_an_inferred_position_of_the_mirror_needs_order(tmp_path: Path) -> None:
+    logs = [scan("source", 0, 3), scan("target", 0, 2), *log("source", (0, 0), (1, 1), (2, 2))]
+    logs += log("target", (0, 0), (2, 1))
+    got = [*receive(0, offset=0), *receive(2, offset=1)]
+    for ordered, finding in ((True, "lost: not-mirrored"), (False, "pending")):
+        told = judged(tmp_path, run(ordered=ordered), OKS, logs, got)
+        assert counts(told) == {finding: 1}
+    told = judged(tmp_path, run(ordered=False), OKS, logs, got, position("mirror", 3))
+    assert counts(told) == {"lost: not-mirrored": 1}
+
+
+def test_a_history_without_a_target_has_no_mirror(tmp_path: Path) -> None:
+    scanned = [scan("source", 0, 3), *log("source", (0, 0), (1, 1), (2, 2))]
+    told = judged(tmp_path, OKS, scanned, receive(0, 1), DRAINED)
+    assert counts(told) == {"lost: undelivered": 1, "tail loss": 1}
+    # With a mirror whose log nobody scanned the same message may be anywhere behind the source.
+    told = judged(tmp_path, run(mirror=True), OKS, scanned, receive(0, 1), DRAINED)
+    assert counts(told) == {"lost: unlocated": 1, "tail loss": 1}
+
+
+def test_nothing_is_acknowledged_with_acks_0(tmp_path: Path) -> None:
+    told = judged(tmp_path, run(acks="0"), OKS, receive(0, 1, 2), DRAINED)
+    assert told["verdict"] == "inconclusive"
+    assert told["metrics"]["yield"] is None
+    assert (told["metrics"]["unknown"], told["metrics"]["harvest"]) == (3, 1.0)
+
+
+def test_two_acknowledgements_of_one_attempt_are_a_copy(tmp_path: Path) -> None:
+    told = judged(tmp_path, OKS, send(1, offset=3), receive(0, 1, 2), DRAINED)
+    assert counts(told) == {"duplicate: source": 1}
+    told = judged(tmp_path, OKS, send(1, "failed", offset=3), receive(0, 1, 2), DRAINED)
+    assert counts(told) == {}
+    assert told["metrics"]["ok"] == 3
+
+
+def test_the_start_of_an_assignment_shows_what_was_skipped(tmp_path: Path) -> None:
+    told = judged(tmp_path, OKS, assign(0), receive(1, 2), DRAINED)
+    assert counts(told) == {"poll skip": 1, "lost: unlocated": 1}
+    told = judged(tmp_path, OKS, assign(1), receive(1, 2), DRAINED)
+    assert counts(told) == {"lost: unlocated": 1}
+
+
+MALFORMED = [
+    ("{", "line 3 is not JSON"),
+    ("", None),
+    ("[1]", "line 3 is not a JSON object"),
+    ("null", "line 3 is not a JSON object"),
+    ('"send"', "line 3 is not a JSON object"),
+    ("{}", "line 3 is of no kind"),
+    ('{"kind": "recieve"}', "line 3 is of no kind"),
+    ('{"kind": ["send"]}', "line 3 is of no kind"),
+    ('{"kind": "run"}', "may stand only once, and first"),
+    ('{"kind": "end"}', "without `drained`"),
+    ('{"kind": "end", "drained": "yes"}', "neither true nor false"),
+    ('{"kind": "end", "drained": NaN}', "not JSON"),
+    ("[" * 100_000, "nested too deeply"),
+    ("x" * (1 << 20), "is longer than"),
+    (json.dumps({**send(3), "seq": "3"}), "`seq` .* is not a whole number"),
+    (json.dumps({**send(3), "seq": -1}), "`seq` .* is not between"),
+    (json.dumps({**send(3), "seq": True}), "`seq` .* is not a whole number"),
+    (json.dumps({**send(3), "seq": 1.5}), "`seq` .* is not a whole number"),
+    (json.dumps({**send(3), "seq": 10**30}), "`seq` .* is not between"),
+    (json.dumps({**send(3), "sent_us": None}), "without `sent_us`"),
+    (json.dumps({**send(3), "outcome": "maybe"}), "`outcome` .* is none of ok, failed, unknown"),
+    (json.dumps({**send(3), "producer": 7}), "`producer` .* is not a text"),
+    (json.dumps({**send(3), "topic": "\ud800"}), "`topic` .* holds half of a character"),
+    (json.dumps({**send(3), "fate": "lost"}), "`fate` .* is none of"),
+    (json.dumps(scan("middle", 0, 1)), "`cluster` .* is none of source, target"),
+    (json.dumps(scan("source", 5, 1)), "`end` lies before its `start`"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), MALFORMED, ids=range(len(MALFORMED)))
+def test_a_malformed_line_is_named_and_nothing_is_judged(
+    line: str, reason: str | None, tmp_path: Path
+) -> None:
+    path = write(tmp_path, [send(0), *receive(0)])
+    path.write_text(path.read_text() + line + "\n" + json.dumps(DRAINED) + "\n")
+    if reason is None:  # an empty line says nothing, and is nothing
+        assert judge_history(path).verdict == "proven"
+        return
+    with pytest.raises(UsageError, match=reason):
+        judge_history(path)
+
+
+def test_other_encodings_other_formats_and_files_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    path.write_bytes(b'{"kind": "end", "drained": \xff}')
+    with pytest.raises(UsageError, match="line 1 is not UTF-8"):
+        judge_history(path)
+    path.write_text('{"kind": "run", "format": 2}')
+    with pytest.raises(UsageError, match="`format`"):
+        judge_history(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        judge_history(tmp_path)
+    path.write_text("\ufeff" + json.dumps(run()) + "\n\n" + json.dumps(send(0)), encoding="utf-8")
+    assert judge_history(path).metrics.ok == 1
+
+
+def test_a_history_larger_than_memory_goes_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = flat(
+        *(send(n, txn=str(n // 5), fate="committed", committed_us=0) for n in range(400)),
+        receive(*(n for n in range(400) if n != 77)),
+        DRAINED,
+    )
+    whole = judged(tmp_path, lines)
+    monkeypatch.setattr("shoal.audit.history.store.ROWS_PER_CHUNK", 30)
+    monkeypatch.setattr("shoal.audit.history.store.MOST_HELD_ROWS", 100)
+    assert judged(tmp_path, lines) == whole
+    assert counts(whole) == {"lost: unlocated": 1, "poll skip": 1, "torn transaction": 1}

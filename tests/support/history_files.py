@@ -1,0 +1,89 @@
+"""Small histories for tests: lines with sensible defaults, written and judged."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from shoal.audit.history.store import import_history
+from shoal.audit.history.verdict import judge_history, to_json
+from shoal.audit.judge import Sizes, audit
+from shoal.model.result import Result
+
+Line = dict[str, Any]
+
+
+def run(**fields: Any) -> Line:
+    return {"kind": "run", **fields}
+
+
+def send(seq: int, outcome: str = "ok", *, offset: int | None = -1, **fields: Any) -> Line:
+    """An attempt of p1 to t-0; where nothing else is said, acknowledged at offset `seq`."""
+    if offset == -1:
+        offset = seq if outcome == "ok" else None
+    told = {"producer": "p1", "topic": "t", "partition": 0, "seq": seq, "outcome": outcome}
+    return {"kind": "send", **told, "offset": offset, "sent_us": 1000 * seq, **fields}
+
+
+def log(cluster: str, *places: tuple[int, int], **fields: Any) -> list[Line]:
+    """Messages of p1 in t-0: (sequence, offset) pairs."""
+    told = {"kind": "log", "cluster": cluster, "topic": "t", "partition": 0, "producer": "p1"}
+    return [{**told, "seq": seq, "offset": offset, **fields} for seq, offset in places]
+
+
+def scan(cluster: str, start: int, end: int, **fields: Any) -> Line:
+    place = {"topic": "t", "partition": 0, "start": start, "end": end}
+    return {"kind": "scan", "cluster": cluster, **place, **fields}
+
+
+def receive(*sequences: int, offset: int | None = None, **fields: Any) -> list[Line]:
+    """Deliveries of messages of p1 from t-0, at offsets equal to sequences if none is given."""
+    told = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "producer": "p1"}
+    return [
+        {
+            "kind": "receive",
+            **told,
+            "seq": seq,
+            "offset": seq if offset is None else offset,
+            "received_us": 1000 * seq + 5000,
+            **fields,
+        }
+        for seq in sequences
+    ]
+
+
+def position(reader: str, offset: int) -> Line:
+    return {"kind": "position", "reader": reader, "topic": "t", "partition": 0, "offset": offset}
+
+
+def assign(offset: int, **fields: Any) -> Line:
+    told = {"consumer": "c1", "assignment": 1, "topic": "t", "partition": 0, "offset": offset}
+    return {"kind": "assign", **told, **fields}
+
+
+DRAINED: Line = {"kind": "end", "drained": True}
+
+
+def flat(*lines: Line | Iterable[Line]) -> list[Line]:
+    return [one for line in lines for one in ([line] if isinstance(line, dict) else line)]
+
+
+def write(folder: Path, lines: Iterable[Line]) -> Path:
+    path = folder / "history.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def judged(folder: Path, *lines: Line | Iterable[Line]) -> Line:
+    """What `--output json` prints of a history."""
+    path = write(folder, flat(*lines))
+    return to_json(path, judge_history(path))
+
+
+def counts(told: Line) -> dict[str, int]:
+    return {name: found["count"] for name, found in told["findings"].items()}
+
+
+def cut_up(folder: Path, lines: Iterable[Line], sizes: Sizes) -> Result:
+    """The same, judged in pieces of the given sizes."""
+    return audit(import_history(write(folder, lines), folder), sizes=sizes)
