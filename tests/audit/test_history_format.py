@@ -33,7 +33,14 @@ def test_the_example_of_the_document(tmp_path: Path) -> None:
     told = judged(tmp_path, [json.loads(line) for line in lines])
     assert told["verdict"] == "violated"
     assert told["findings"] == {"lost: unlocated": {"count": 1}, "tail loss": {"count": 1}}
-    plain = {"attempts": 3, "ok": 2, "failed": 0, "unknown": 1, "deliveries": 1, "delivered": 1}
+    plain: dict[str, Any] = {
+        "attempts": 3,
+        "ok": 2,
+        "failed": 0,
+        "unknown": 1,
+        "deliveries": 1,
+        "delivered": 1,
+    }
     plain |= {"re_reads": 0, "recovered": 0, "F": 0, "K": 0, "yield": 2 / 3, "harvest": 1 / 3}
     plain |= {"completeness": 0.5, "duplication": 0.0}
     plain["range_us"] = {"sent": 2000, "published": 1900, "output": None, "consumed": 0}
@@ -50,14 +57,14 @@ def test_what_acknowledges_nothing_proves_nothing(lines: list[Any], tmp_path: Pa
 
 
 def test_fields_that_nobody_knows_and_nulls_are_ignored(tmp_path: Path) -> None:
-    odd = {"colour": [1, {"deep": None}], "key": None, "txn": None, "fate": None}
+    odd: dict[str, Any] = {"colour": [1, {"deep": None}], "key": None, "txn": None, "fate": None}
     told = judged(tmp_path, run(format=None, acks=None), send(0, **odd), receive(0), DRAINED)
     assert told["verdict"] == "proven"
 
 
 def test_times_are_since_any_zero(tmp_path: Path) -> None:
-    lines = [send(0, sent_us=-1, intended_us=-8, acked_us=-1), receive(0, received_us=-4)]
-    told = judged(tmp_path, *lines, DRAINED)["metrics"]
+    sent = send(0, sent_us=-1, intended_us=-8, acked_us=-1)
+    told = judged(tmp_path, sent, receive(0, received_us=-4), DRAINED)["metrics"]
     assert told["latency_us"]["e2e_intended"]["max"] == 4
     assert (
         told["latency_us"]["e2e_actual"] | {"max": -3, "negative": 1}

@@ -176,7 +176,8 @@ class Judge:
                 places = [
                     p for n, known in self.known[cluster].items() if n[1] == m[1] for p in known
                 ]
-                return int(scan[0]) <= min([o for p, o in places if p == at], default=scan[0])
+                own = [int(o) for p, o in places if p == at]
+                return int(scan[0]) <= min(own, default=int(scan[0]))
             return scan[0] <= offset and (offset < scan[1] or self.is_drained(m))
 
         gone = {
