@@ -4,6 +4,9 @@ Runs are judged on Spark; histories of other tools are judged here, one after an
 run of its own. The exit code is that of the worst verdict.
 """
 
+import os
+import platform
+from datetime import UTC, datetime
 from pathlib import Path
 
 import rich_click as click
@@ -27,12 +30,36 @@ from shoal.model.result import Result
     metavar="FILE.jsonl",
     help="Judge a run that another tool recorded (docs/history-format.md); may be repeated.",
 )
+@click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
+@click.option(
+    "--plantings",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Histories of a self-test.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of a self-test.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where a self-test writes its page, if anywhere.",
+)
 @runs_dir_option
 @output_option
 def audit(
-    *, runs: tuple[str, ...], histories: tuple[Path, ...], runs_dir: Path, output: str
+    *,
+    runs: tuple[str, ...],
+    histories: tuple[Path, ...],
+    is_self_test: bool,
+    plantings: int,
+    seed: int,
+    report: Path | None,
+    runs_dir: Path,
+    output: str,
 ) -> ExitCode:
     """Judge the ledgers of a run (a name or a folder); several folders are judged as one run."""
+    if is_self_test:
+        return _self_test(plantings, seed, report)
     if bool(runs) == bool(histories):
         raise UsageError(
             "an audit needs either runs or histories",
@@ -41,6 +68,22 @@ def audit(
     if histories:
         return _audit_histories(histories, output)
     return _audit_runs([find_run(runs_dir, run).path for run in runs], output)
+
+
+def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
+    from shoal.audit.self_test.report import page, self_test, summary
+
+    began = datetime.now(UTC)
+    tally = self_test(plantings, seed)
+    for failure in tally.failures:
+        console.out.print(failure, markup=False)
+    console.out.print(summary(tally), style="bold green" if tally.passed else "bold red")
+    if report is not None:
+        took_s = (datetime.now(UTC) - began).total_seconds()
+        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        conditions = f"{began:%Y-%m-%d}, {machine}, {os.cpu_count()} cores, {took_s:.0f} s."
+        report.write_text(page(tally, seed=seed, conditions=conditions), encoding="utf-8")
+    return ExitCode.PROVEN if tally.passed else ExitCode.UNEXPECTED
 
 
 def _audit_runs(folders: list[Path], output: str) -> ExitCode:

@@ -5,7 +5,7 @@ Rows are kept as arrays; beyond `MOST_HELD_ROWS` they go to Parquet files in a f
 caller gives and removes, so that memory does not grow with the file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -263,8 +263,12 @@ def _numbers(column: Any) -> Array:
 
 def import_history(path: Path, folder: Path) -> Ledger:
     """A history as a ledger; `folder` takes what does not fit into memory."""
+    return import_lines(read_lines(path), path, folder)
+
+
+def import_lines(lines: Iterable[tuple[str, Values]], path: Path, folder: Path) -> Ledger:
+    """Lines as `lines.parse_line` gives them; `path` is where they come from."""
     taken = _Import(path, folder)
-    lines: Iterator[tuple[str, Values]] = read_lines(path)
     for kind, values in lines:
         taken.take(kind, values)
     return taken.ledger()

@@ -1,0 +1,134 @@
+"""The self-test: worlds spoiled by one planting or several, judged by both judges.
+
+A trial passes if the kernels and the second judge agree on the verdict, on every count, on the
+smallest witness of every finding and on every metric; if a world with one planting shows what
+that planting must show, and nothing that it cannot; and if a world with none is proven.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from shoal.audit.history.lines import parse_line
+from shoal.audit.history.store import import_lines
+from shoal.audit.history.verdict import to_json
+from shoal.audit.judge import Sizes, audit
+from shoal.audit.self_test.plain_judge import PlainJudge
+from shoal.audit.self_test.plantings import ALONG, PLANTINGS
+from shoal.audit.self_test.world import Line, clean_world
+from shoal.model.result import Result
+
+_SIZES = (Sizes(), Sizes(rows_per_cell=12, rows_per_walk=7, offsets_per_cell=5))
+_MOST_FAILURES = 5  # that are told of in full
+
+
+@dataclass
+class Tally:
+    """What a self-test found out."""
+
+    trials: int = 0
+    planted: Counter[str] = field(default_factory=Counter)
+    alone: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    false_alarms: Counter[str] = field(default_factory=Counter)
+    findings: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    failed: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return not self.failed
+
+    def fail(self, text: str) -> None:
+        self.failed += 1
+        if len(self.failures) < _MOST_FAILURES:
+            self.failures.append(text)
+
+    def add(self, other: "Tally") -> None:
+        self.trials += other.trials
+        self.failed += other.failed
+        self.failures = (self.failures + other.failures)[:_MOST_FAILURES]
+        for name in ("planted", "alone", "missed", "false_alarms", "findings"):
+            getattr(self, name).update(getattr(other, name))
+
+
+def run_trials(count: int, seed: int, *, first: int = 0, step: int = 1) -> Tally:
+    """`count` trials of a seed; `first` and `step` share them out among processes."""
+    tally = Tally()
+    for number in range(first, count, step):
+        _trial(tally, seed, number)
+    return tally
+
+
+def _trial(tally: Tally, seed: int, number: int) -> None:
+    random = Random(f"{seed}/{number}")  # noqa: S311 - chance by seed is the point
+    world = clean_world(random)
+    chosen = random.choice([0, 1, 1, 1, 2, 3, 5])
+    planted, wanted = [], set[str]()
+    for _ in range(20 * chosen):
+        planting = random.choice(PLANTINGS)
+        found = planting(world)
+        if found is not None:
+            planted.append(planting.__name__)
+            wanted |= found
+        if len(planted) == chosen:
+            break
+    tally.trials += 1
+    tally.planted.update(planted)
+    where = f"seed {seed}, trial {number}, planted: {', '.join(planted) or 'nothing'}"
+    result = _judged(world.lines(), _SIZES[number % len(_SIZES)])
+    for difference in _differences(world.lines(), result):
+        tally.fail(f"{where}: {difference}")
+    found_names = set(result.findings)
+    tally.findings.update(found_names)
+    if len(planted) <= 1:
+        tally.alone.update(planted)
+        allowed = wanted | (ALONG.get(planted[0], set()) if planted else set())
+        _check_alone(tally, where, (wanted - found_names, found_names - allowed))
+
+
+def _check_alone(tally: Tally, where: str, odd: tuple[set[str], set[str]]) -> None:
+    missed, alarms = odd
+    tally.missed.update(missed)
+    tally.false_alarms.update(alarms)
+    if missed or alarms:
+        tally.fail(f"{where}: missed {sorted(missed)}, false alarms {sorted(alarms)}")
+
+
+def _judged(lines: list[Line], sizes: Sizes) -> Result:
+    told = (parse_line(json.dumps(line).encode()) for line in lines)
+    return audit(import_lines(told, Path("planted"), Path()), sizes=sizes)
+
+
+def _differences(lines: list[Line], result: Result) -> Iterator[str]:
+    """Where the two judges do not agree."""
+    plain = PlainJudge(lines)
+    told = to_json(Path("planted"), result)
+    wanted = plain.findings()
+    have = {
+        name: (found.count, _witness(name, found.witness or {}))
+        for name, found in result.findings.items()
+    }
+    for name in sorted(wanted.keys() | have.keys()):
+        if wanted.get(name) != have.get(name):
+            yield f"{name}: {have.get(name)}, and the second judge says {wanted.get(name)}"
+    for name, value in plain.metrics().items():
+        if told["metrics"][name] != value:
+            yield f"{name}: {told['metrics'][name]}, and the second judge says {value}"
+    if told["verdict"] != plain.verdict():
+        yield f"verdict {told['verdict']}, and the second judge says {plain.verdict()}"
+
+
+def _witness(name: str, witness: dict[str, Any]) -> tuple[Any, ...]:
+    """What identifies a witness, as the second judge names it."""
+    if name == "inconsistent offset":
+        parts: tuple[str, ...] = ("cluster", "topic", "partition", "offset")
+    elif name in ("poll skip", "non-monotonic poll"):
+        parts = ("topic", "partition", "from_offset", "to_offset", "consumer", "assignment")
+    else:
+        parts = ("topic", "producer", "lane", "sequence")
+    return tuple(witness.get(part) for part in parts)

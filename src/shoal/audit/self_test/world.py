@@ -1,0 +1,180 @@
+"""A clean run to plant things in: what was sent, what the logs hold, what consumers got.
+
+A world is kept as the lines of a history, so that whatever is planted in it is told in the same
+words in which real runs are told. A clean one is proven: every message acknowledged, stored,
+mirrored, delivered once and in order, both logs scanned after the drain.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+Line = dict[str, Any]
+Name = tuple[str, str, int, int]  # topic, producer, partition, sequence
+
+_TICK_US = 1000
+_WAY_US = 5000  # from send to delivery
+
+
+def name_of(line: Line) -> Name:
+    return line["topic"], line["producer"], line["partition"], line["seq"]
+
+
+@dataclass
+class World:
+    random: Random
+    run: Line = field(default_factory=lambda: {"kind": "run", "format": 1})
+    sends: list[Line] = field(default_factory=list)
+    logs: dict[str, list[Line]] = field(default_factory=lambda: {"source": [], "target": []})
+    scans: list[Line] = field(default_factory=list)
+    receipts: list[Line] = field(default_factory=list)
+    others: list[Line] = field(default_factory=list)
+    end: Line = field(default_factory=lambda: {"kind": "end", "drained": True})
+    clock_us: int = 0
+
+    @property
+    def has_mirror(self) -> bool:
+        return bool(self.run.get("mirror"))
+
+    @property
+    def read(self) -> str:
+        """The cluster whose log the consumers read."""
+        return "target" if self.has_mirror else "source"
+
+    def lines(self) -> list[Line]:
+        logs = [*self.logs["source"], *self.logs["target"]]
+        body = [*self.sends, *logs, *self.scans, *self.receipts, *self.others]
+        return [self.run, *body, self.end]
+
+    def send_of(self, name: Name) -> Line:
+        return next(line for line in self.sends if name_of(line) == name)
+
+    def scan_of(self, cluster: str, partition: int) -> Line:
+        return next(
+            s for s in self.scans if s["cluster"] == cluster and s["partition"] == partition
+        )
+
+    def drop_from_log(self, cluster: str, *names: Name) -> None:
+        kept = [line for line in self.logs[cluster] if name_of(line) not in names]
+        self.logs[cluster] = kept
+
+    def drop_receipts(self, *names: Name) -> None:
+        self.receipts = [line for line in self.receipts if name_of(line) not in names]
+
+    def append(self, cluster: str, name: Name) -> int:
+        """Put a message at the end of a log; its offset there."""
+        topic, producer, partition, sequence = name
+        scan = self.scan_of(cluster, partition)
+        offset = int(scan["end"])
+        scan["end"] = offset + 1
+        place = {"topic": topic, "partition": partition, "offset": offset}
+        message = {"producer": producer, "seq": sequence}
+        self.clock_us += _TICK_US
+        told = {"append_us": self.clock_us, "intact": True}
+        line = {"kind": "log", "cluster": cluster, **place, **message, **told}
+        self.logs[cluster].append(line)
+        return offset
+
+    def deliver(self, name: Name, offset: int) -> None:
+        """Delivered by whoever read the partition last."""
+        topic, producer, partition, sequence = name
+        own = [line for line in self.receipts if line["partition"] == partition]
+        reader = own[-1] if own else {"consumer": "c1", "assignment": 1}
+        self.clock_us += _TICK_US
+        line = {
+            "kind": "receive",
+            "consumer": reader["consumer"],
+            "assignment": reader["assignment"],
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "producer": producer,
+            "seq": sequence,
+            "received_us": self.clock_us + _WAY_US,
+            "intact": True,
+        }
+        self.receipts.append(line)
+
+
+def clean_world(random: Random) -> World:
+    world = World(random)
+    world.run["mirror"] = True if random.random() < 0.8 else None
+    world.run["delivery"] = random.choice(["exactly_once", "at_least_once", None])
+    partitions = random.randint(1, 2)
+    clusters = ("source", "target") if world.has_mirror else ("source",)
+    is_compacted = random.random() < 0.2
+    for partition in range(partitions):
+        for cluster in clusters:
+            start = random.choice([0, 0, 100])
+            place = {"topic": "t", "partition": partition, "start": start, "end": start}
+            scan = {"kind": "scan", "cluster": cluster, **place, "compacted": is_compacted}
+            world.scans.append(scan)
+        _produce(world, partition, is_transactional=random.random() < 0.4)
+        _mirror_and_consume(world, partition)
+    return world
+
+
+def _produce(world: World, partition: int, *, is_transactional: bool) -> None:
+    random = world.random
+    producers = random.choice([["p"], ["p", "q"]])
+    counts = dict.fromkeys(producers, 0)
+    for number in range(random.randint(1, 4)):
+        producer = random.choice(producers)
+        own = []
+        for _ in range(random.randint(1, 4)):
+            name = ("t", producer, partition, counts[producer])
+            counts[producer] += 1
+            own.append(_send(world, name))
+        if is_transactional:
+            for line in own:
+                line |= {"txn": f"{partition}-{number}", "fate": "committed"}
+                line["committed_us"] = world.clock_us
+            world.scan_of("source", partition)["end"] += 1  # the control record
+    for producer, count in counts.items():
+        stream = {"producer": producer, "topic": "t", "partition": partition}
+        world.others.append({"kind": "manifest", **stream, "count": count})
+
+
+def _send(world: World, name: Name) -> Line:
+    topic, producer, partition, sequence = name
+    world.clock_us += _TICK_US
+    sent_us = world.clock_us
+    offset = world.append("source", name)
+    line = {
+        "kind": "send",
+        "producer": producer,
+        "topic": topic,
+        "partition": partition,
+        "seq": sequence,
+        "outcome": "ok",
+        "offset": offset,
+        "key": f"k{world.random.randrange(4)}",
+        "intended_us": world.random.choice([None, sent_us, sent_us - 200]),
+        "sent_us": sent_us,
+        "acked_us": sent_us + world.random.randint(100, 900),
+    }
+    world.sends.append(line)
+    return line
+
+
+def _mirror_and_consume(world: World, partition: int) -> None:
+    held = [line for line in world.logs["source"] if line["partition"] == partition]
+    rebalance = world.random.randrange(len(held)) if world.random.random() < 0.3 else None
+    start = world.scan_of(world.read, partition)["start"]
+    if world.random.random() < 0.7:
+        _assign(world, partition, (1, start))
+    for number, line in enumerate(held):
+        name, offset = name_of(line), line["offset"]
+        if world.has_mirror:
+            offset = world.append("target", name)
+        world.deliver(name, offset)
+        if number == rebalance:
+            world.receipts[-1] |= {"consumer": "c2", "assignment": 2}
+            _assign(world, partition, (2, offset))
+
+
+def _assign(world: World, partition: int, told: tuple[int, int]) -> None:
+    assignment, offset = told
+    reader = {"consumer": f"c{assignment}", "assignment": assignment}
+    place = {"topic": "t", "partition": partition, "offset": offset}
+    world.others.append({"kind": "assign", **reader, **place})
