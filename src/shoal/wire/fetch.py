@@ -3,7 +3,8 @@
 Version 5 adds the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11 the
 rack and the preferred replica (KIP-392), 12 is flexible and tells followers where their log
 diverges (KIP-595), 13 names topics by id, 15 moves the replica id into a tagged field, 16
-tells where new leaders are, 17 and 18 add tagged fields for KRaft voters, which are skipped.
+tells where new leaders are, 17 and 18 add what members of a metadata quorum tell: which disk they
+have (KIP-853), and how far they know the log to be committed (KIP-1166).
 
 A fetched record set is a view into the frame. Its last batch may be cut, and its first may
 begin before the offset that was asked for.
@@ -28,6 +29,7 @@ from shoal.wire.hot import (
     node_endpoints_bytes,
     read_current_leader,
     read_node_endpoints,
+    read_topic_id,
     read_topics,
 )
 from shoal.wire.messages import (
@@ -81,6 +83,9 @@ class FetchPartition(NamedTuple):
     leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
     log_start_offset: int = NO_OFFSET
+    # Of members of a metadata quorum.
+    replica_directory_id: UUID | None = None
+    high_watermark: int | None = None
 
 
 class ForgottenPartition(NamedTuple):
@@ -338,7 +343,10 @@ def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -
             item.log_start_offset,
             item.max_bytes,
         )
-        writer.no_tags()
+        if version >= 17 and item.replica_directory_id is not None:
+            _write_partition_tags(writer, item, version)
+        else:
+            writer.no_tags()
     elif version >= 9:
         writer.output += _PARTITION_FROM_9.pack(
             item.partition, item.leader_epoch, item.offset, item.log_start_offset, item.max_bytes
@@ -351,15 +359,36 @@ def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -
         writer.output += _PARTITION_FROM_4.pack(item.partition, item.offset, item.max_bytes)
 
 
+def _write_partition_tags(writer: Writer[Part], item: FetchPartition, version: int) -> None:
+    tagged: list[tuple[int, bytes]] = []
+    if item.replica_directory_id is not None:
+        tagged.append((0, item.replica_directory_id.bytes))
+    if version >= 18 and item.high_watermark is not None:
+        tagged.append((1, INT64.pack(item.high_watermark)))
+    writer.tags(tagged)
+
+
+def _read_high_watermark(cursor: Cursor) -> int:
+    high_watermark: int = cursor.fixed(INT64, "high watermark")[0]
+    return high_watermark
+
+
+_PARTITION_TAGS: Mapping[int, Callable[[Cursor], Any]] = {
+    0: read_topic_id,
+    1: _read_high_watermark,
+}
+
+
 def _read_partition(
     cursor: Cursor, version: int, topic: str, topic_id: UUID | None
 ) -> FetchPartition:
     leader_epoch, last_fetched_epoch, log_start_offset = NO_EPOCH, NO_EPOCH, NO_OFFSET
+    tagged: Mapping[int, Any] = {}
     what = "partition to fetch"
     if version >= 12:
         fixed = cursor.fixed(_PARTITION_FROM_12, what)
         partition, leader_epoch, offset, last_fetched_epoch, log_start_offset, max_bytes = fixed
-        cursor.tags(what)
+        tagged = cursor.tags(what, _PARTITION_TAGS) if version >= 17 else cursor.tags(what)
     elif version >= 9:
         fixed = cursor.fixed(_PARTITION_FROM_9, what)
         partition, leader_epoch, offset, log_start_offset, max_bytes = fixed
@@ -368,7 +397,8 @@ def _read_partition(
     else:
         partition, offset, max_bytes = cursor.fixed(_PARTITION_FROM_4, what)
     place = (topic, topic_id, partition, offset, max_bytes)
-    return FetchPartition(*place, leader_epoch, last_fetched_epoch, log_start_offset)
+    state = (leader_epoch, last_fetched_epoch, log_start_offset)
+    return FetchPartition(*place, *state, tagged.get(0), tagged.get(1))
 
 
 def _write_fetched(writer: Writer[PieceT], item: PartitionAnswer[PieceT], version: int) -> None:

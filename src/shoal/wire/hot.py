@@ -15,7 +15,7 @@ from uuid import UUID
 
 from shoal.wire.errors import Unencodable, UnsupportedVersion
 from shoal.wire.framing import Part, PieceT
-from shoal.wire.primitives import Cursor, put_count, put_string, put_varint
+from shoal.wire.primitives import Cursor, put_count, put_string, put_tags
 
 NO_RECORDS = memoryview(b"")
 
@@ -101,12 +101,7 @@ class Writer(Generic[PieceT]):
 
     def tags(self, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
         """The end of a structure with tagged fields, in ascending order; flexible only."""
-        fields = list(tagged)
-        put_varint(self.output, len(fields))
-        for tag, data in fields:
-            put_varint(self.output, tag)
-            put_varint(self.output, len(data))
-            self.output += data
+        put_tags(self.output, tagged)
 
     def finish(self) -> list[Part | PieceT]:
         """All parts, in order."""

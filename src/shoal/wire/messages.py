@@ -12,7 +12,7 @@ peers that know nothing of each other yet can understand it.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
@@ -21,10 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from shoal.wire.api_keys import ApiKey, is_flexible
 from shoal.wire.errors import UnsupportedVersion
-from shoal.wire.primitives import INT32, Cursor, put_string
+from shoal.wire.primitives import INT32, Cursor, put_string, put_tags
 
 PayloadT = TypeVar("PayloadT")
 Bytes = bytes | bytearray | memoryview
+# Tagged fields that a header carries beyond Apache Kafka's; whoever does not know them skips them.
+Tags = Iterable[tuple[int, bytes]]
 
 _REQUEST_HEADER = Struct(">hhi")
 
@@ -63,26 +65,34 @@ def known_versions(api_key: int) -> tuple[int, int]:
     return min(versions), max(versions)
 
 
-def encode_request(request: Any, *, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request(
+    request: Any, *, correlation_id: int, client_id: str | None, tags: Tags = ()
+) -> bytes:
     """Header and body of a request, without the frame's length."""
     output = put_request_header(
         ApiKey(request.__api_key__),
         request.__version__,
         correlation_id=correlation_id,
         client_id=client_id,
+        tags=tags,
     )
     _codec().put_entity(output, request)
     return bytes(output)
 
 
 def put_request_header(
-    api_key: ApiKey, api_version: int, *, correlation_id: int, client_id: str | None
+    api_key: ApiKey,
+    api_version: int,
+    *,
+    correlation_id: int,
+    client_id: str | None,
+    tags: Tags = (),
 ) -> bytearray:
     """The header of a request, for a body to be appended to."""
     output = bytearray(_REQUEST_HEADER.pack(api_key, api_version, correlation_id))
     put_string(output, client_id, flexible=False)
     if is_flexible(api_key, api_version):
-        output.append(0)
+        put_tags(output, tags)
     return output
 
 
@@ -97,20 +107,25 @@ def decode_request_header(frame: Bytes) -> RequestFrame:
     return RequestFrame(api_key, api_version, correlation_id, client_id, cursor.position)
 
 
-def encode_response(response: Any, *, correlation_id: int) -> bytes:
+def encode_response(response: Any, *, correlation_id: int, tags: Tags = ()) -> bytes:
     """Header and body of a response, without the frame's length."""
     output = put_response_header(
-        ApiKey(response.__api_key__), response.__version__, correlation_id=correlation_id
+        ApiKey(response.__api_key__),
+        response.__version__,
+        correlation_id=correlation_id,
+        tags=tags,
     )
     _codec().put_entity(output, response)
     return bytes(output)
 
 
-def put_response_header(api_key: ApiKey, api_version: int, *, correlation_id: int) -> bytearray:
+def put_response_header(
+    api_key: ApiKey, api_version: int, *, correlation_id: int, tags: Tags = ()
+) -> bytearray:
     """The header of a response, for a body to be appended to."""
     output = bytearray(INT32.pack(correlation_id))
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
-        output.append(0)
+        put_tags(output, tags)
     return output
 
 
@@ -121,6 +136,24 @@ def decode_response_header(frame: Bytes, api_key: ApiKey, api_version: int) -> t
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version):
         cursor.tags("response header")
     return correlation_id, cursor.position
+
+
+def request_header_tag(frame: Bytes, tag: int) -> bytes | None:
+    """A tagged field of the header of a request of a flexible version; None if it has none."""
+    cursor = Cursor(memoryview(frame), flexible=False)
+    cursor.fixed(_REQUEST_HEADER, "request header")
+    cursor.nullable_string("client id")
+    return cursor.tags("request header", {tag: _read_rest}).get(tag)
+
+
+def response_header_tag(frame: Bytes, tag: int) -> bytes | None:
+    """A tagged field of the header of a response of a flexible version; None if it has none."""
+    cursor = Cursor(memoryview(frame), INT32.size, flexible=False)
+    return cursor.tags("response header", {tag: _read_rest}).get(tag)
+
+
+def _read_rest(cursor: Cursor) -> bytes:
+    return bytes(cursor.take(cursor.end - cursor.position, "tagged field of a header"))
 
 
 def decode_response(frame: Bytes, response_type: type[PayloadT]) -> tuple[int, PayloadT]:

@@ -15,7 +15,7 @@ Rules of this file:
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -222,3 +222,13 @@ def put_count(output: bytearray, count: int, *, flexible: bool) -> None:
         put_varint(output, count + 1)
     else:
         output += INT32.pack(count)
+
+
+def put_tags(output: bytearray, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
+    """Append the tagged fields that end a flexible structure, in ascending order."""
+    fields = list(tagged)
+    put_varint(output, len(fields))
+    for tag, data in fields:
+        put_varint(output, tag)
+        put_varint(output, len(data))
+        output += data

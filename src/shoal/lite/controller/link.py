@@ -1,99 +1,157 @@
-"""A broker's link to the controller: it follows the metadata log, and asks for changes.
+"""A node's link to the controllers: it follows the metadata log, and asks for changes.
 
 Rules of this file:
-- The broker is an observer of the quorum: it fetches the log and never votes. It keeps nothing
-  on the disk, so it hears of every record after each start.
+- The node is an observer of the quorum: it fetches the log and never votes. It keeps nothing on
+  the disk, so it hears of every record after each start.
+- Requests go to the leader of the quorum, which is the active controller. When another leads,
+  the connection to the one before is dropped: it may be paused, and would never answer.
 - An answer is handed out when the metadata here has what it rests on, so whoever asked for a
   topic finds it.
-- A lost connection is made again, for as long as the broker lives. What was asked over it fails
-  with NOT_CONTROLLER, which says nothing about whether it was done.
+- What may have been lost with a controller is asked again, until it is answered or time is up;
+  asked twice, it is done once. Heartbeats and proposals of leaders are not: who sends them has
+  something newer to say by then, and hears NOT_CONTROLLER.
 """
 
 import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
+from shoal.client.connection import Connection
+from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.protocol import LINE_LIMIT_BYTES, decode_line, encode_line
+from shoal.lite.controller.peers import Home, Peers
 from shoal.lite.controller.records import Record, decode_record
-from shoal.lite.controller.requests import Request
+from shoal.lite.controller.requests import AlterPartitions, Heartbeat, Request
+from shoal.lite.controller.rpc import Reply, api_key_of, decode_reply, encode_call
+from shoal.lite.dial import Peer, dial
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send
 from shoal.lite.raft.driver import drive
 from shoal.lite.raft.memory import ForgetfulStorage
+from shoal.lite.raft.messages import Request as RaftRequest
+from shoal.lite.raft.messages import Response
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode
-from shoal.lite.spec import ControllerAddress
 from shoal.wire.errors import WireError
+from shoal.wire.framing import Part
+from shoal.wire.messages import RequestFrame, put_request_header
+from shoal.wire.primitives import INT32
 
 A = TypeVar("A")
 # A group of records that were committed; the flag says that the state begins anew with them.
 OnRecords = Callable[[list[Record], bool], None]
 
-_CONNECT_PATIENCE_S = 2.0
-_RETRY_S = 0.05
 _ANSWER_PATIENCE_S = 30.0
+_RETRY_S = 0.02
+_MOST_UNANSWERED = 1000
+_NO_DIRECTORY = UUID(int=0)
+_NOT_REPEATED = (Heartbeat, AlterPartitions)
 _logger = logging.getLogger(__name__)
 
 
 class ControllerLink:
-    """The broker's end. `start`, then `submit`; `on_records` is called in the event loop."""
+    """The node's end. `start`, then `submit`; `on_records` is called in the event loop."""
 
-    def __init__(self, address: ControllerAddress, key: ReplicaKey, on_records: OnRecords) -> None:
-        """`key` is that of the broker, with the id of its folder."""
-        self._address = address
+    def __init__(
+        self,
+        key: ReplicaKey,
+        cluster_id: str,
+        controllers: Sequence[Peer],
+        on_records: OnRecords,
+    ) -> None:
+        """`key` is that of the node, with the id of its folder."""
         self._key = key
+        self._cluster_id = cluster_id
+        self._known = {peer.node_id: peer for peer in controllers}
         self._on_records = on_records
-        voters = Voters([Voter(address.node_id, UUID(address.directory))])
+        # What disks they have is theirs to know: an observer tells nobody how to vote.
+        voters = Voters(Voter(p.node_id, _NO_DIRECTORY, p.host, p.port) for p in controllers)
         random = Random()  # noqa: S311 - spreads requests, keeps no secrets
         self._raft = RaftNode(key, StoredState(voters), now_ms=_now_ms(), random=random)
         self._storage = ForgetfulStorage()
-        self._writer: asyncio.StreamWriter | None = None
-        self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._peers = Peers(
+            Home(key.id, cluster_id),
+            self._address_of,
+            on_answer=self._on_answer,
+            on_unreachable=self._on_unreachable,
+        )
+        self._connection: tuple[Peer, Connection] | None = None
+        self._lock = asyncio.Lock()
         self._numbers = count(1)
         # Those who wait for the metadata here to reach an offset.
         self._behind: list[tuple[int, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._stay_connected())
+        self._tick()
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-        self._lose_connection()
+        await self._peers.close()
+        if self._connection is not None:
+            await self._connection[1].close()
+
+    @property
+    def active(self) -> Peer | None:
+        """The active controller, as far as known."""
+        leader_id = self._raft.leader_id
+        return None if leader_id is None else self._address_of(leader_id)
+
+    def _address_of(self, node_id: int) -> Peer | None:
+        if node_id in self._known:
+            return self._known[node_id]
+        voter = self._raft.voters.get(node_id)
+        return None if voter is None or not voter.port else Peer(node_id, voter.host, voter.port)
+
+    # Asking for changes
 
     async def submit(self, request: Request[A]) -> A:
         """The answer, when the metadata here has what it rests on; `Refused` if it cannot be."""
-        if self._writer is None:
-            raise _unreachable()
-        number = next(self._numbers)
-        future = asyncio.get_running_loop().create_future()
-        self._calls[number] = future
-        self._writer.write(encode_line(call=number, request=request))
         try:
             async with asyncio.timeout(_ANSWER_PATIENCE_S):
-                reply = await future
-                await self._reached(reply["end"])
+                reply = await self._answered(request)
+                await self._reached(reply.end_offset)
         except TimeoutError:
             raise _unreachable() from None
-        finally:
-            self._calls.pop(number, None)
-        if "code" in reply:
-            raise Refused(reply["code"], reply["message"])
-        answer: A = reply["answer"]
+        if reply.refused is not None:
+            raise reply.refused
+        answer: A = reply.answer
         return answer
+
+    async def _answered(self, request: Request[Any]) -> Reply:
+        def encode(correlation_id: int) -> list[Part]:
+            return encode_call(request, self._cluster_id, correlation_id)
+
+        while True:
+            try:
+                frame = await self._asked(encode, api_key_of(request).name)
+                reply = decode_reply(request, frame)
+            except (ClientError, WireError, OSError) as error:
+                _logger.info("the controller did not answer: %s", error)
+                reply = Reply(None, _unreachable(), 0)
+            is_lost = reply.refused is not None and reply.refused.code == Code.NOT_CONTROLLER
+            if not is_lost or isinstance(request, _NOT_REPEATED):
+                return reply
+            await asyncio.sleep(_RETRY_S)
+
+    async def _asked(self, encode: Callable[[int], list[Part]], name: str) -> memoryview:
+        active = self.active
+        if active is None:
+            raise ConnectionLost("nobody is known to be the active controller", sent=False)
+        async with self._lock:
+            if self._connection is None or self._connection[1].is_closed:
+                connection = await dial(self._key.id, active, max_in_flight=_MOST_UNANSWERED)
+                self._connection = (active, connection)
+        return await self._connection[1].request(encode, name=name, timeout_s=_ANSWER_PATIENCE_S)
 
     async def _reached(self, end_offset: int) -> None:
         if self._raft.high_watermark >= end_offset:
@@ -102,47 +160,32 @@ class ControllerLink:
         heapq.heappush(self._behind, (end_offset, next(self._numbers), future))
         await future
 
-    # The connection
+    async def forward(self, header: RequestFrame, request: memoryview) -> bytes:
+        """Pass a client's request on as it is, and the active controller's answer back.
 
-    async def _stay_connected(self) -> None:
-        while True:
-            try:
-                await self._converse()
-            except (WireError, ValueError, KeyError, OSError, TimeoutError) as error:
-                _logger.warning("the controller cannot be reached: %r", error)
-            self._lose_connection()
-            await asyncio.sleep(_RETRY_S)
+        Raises `ClientError` if there is none; what became of the request is not known then.
+        """
 
-    async def _converse(self) -> None:
-        address = self._address
-        async with asyncio.timeout(_CONNECT_PATIENCE_S):
-            reader, writer = await asyncio.open_connection(
-                address.host, address.port, limit=LINE_LIMIT_BYTES
+        def encode(correlation_id: int) -> list[Part]:
+            head = put_request_header(
+                header.api_key, header.api_version, correlation_id=correlation_id, client_id=None
             )
-        self._writer = writer
-        writer.write(encode_line(hello={"token": address.token, "node": self._key.id}))
-        self._tick()
-        while line := await reader.readline():
-            self._on_line(decode_line(line))
+            return [head, request[header.body_position :]]
 
-    def _on_line(self, line: dict[str, Any]) -> None:
-        if "raft" in line:
-            self._raft.receive(_now_ms(), self._address.node_id, line["raft"])
-            self._settle()
-            return
-        future = self._calls.get(line["reply"])
-        if future is not None and not future.done():
-            future.set_result(line)
-
-    def _lose_connection(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(_unreachable())
+        answer = await self._asked(encode, header.api_key.name)
+        return INT32.pack(header.correlation_id) + bytes(answer[INT32.size :])
 
     # The metadata
+
+    def _on_answer(self, sender: int, message: Response) -> None:
+        if not self._is_closed:
+            self._raft.receive(_now_ms(), sender, message)
+            self._settle()
+
+    def _on_unreachable(self, peer: int) -> None:
+        if not self._is_closed:
+            self._raft.unreachable(_now_ms(), peer)
+            self._settle()
 
     def _tick(self) -> None:
         self._raft.tick(_now_ms())
@@ -150,6 +193,7 @@ class ControllerLink:
 
     def _settle(self) -> None:
         drive(self._raft, self._storage, self._perform, _now_ms())
+        self._drop_former_controller()
         while self._behind and self._behind[0][0] <= self._raft.high_watermark:
             future = heapq.heappop(self._behind)[2]
             if not future.done():
@@ -162,11 +206,19 @@ class ControllerLink:
             delay_s = max(1, deadline_ms - _now_ms()) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
+    def _drop_former_controller(self) -> None:
+        active = self.active
+        if self._connection is None or active is None or self._connection[0] == active:
+            return
+        with suppress(ClientError):
+            self._connection[1].abort(ConnectionLost("another controller is active", sent=True))
+        self._connection = None
+
     def _perform(self, action: Action) -> None:
         match action:
-            case Send(_, message):
-                if self._writer is not None:
-                    self._writer.write(encode_line(raft=message))
+            case Send(to, message):
+                if isinstance(message, RaftRequest):
+                    self._peers.send(to, message)
             case Committed(_, entries):
                 data = [
                     record
@@ -178,7 +230,7 @@ class ControllerLink:
             case LoadSnapshot(_, records):
                 self._on_records([decode_record(record) for record in records], True)
             case _:
-                _logger.error("the quorum refuses this broker as an observer: %s", action)
+                _logger.error("the quorum refuses this node as an observer: %s", action)
 
 
 def _unreachable() -> Refused:

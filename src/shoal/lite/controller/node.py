@@ -1,20 +1,20 @@
 """A controller's node: a member of the metadata quorum, and the active controller while it leads.
 
 A thin shell over `RaftNode`, its files and `Controller`. Alone it leads at once: that is the
-controller inside a supervisor.
+controller inside a supervisor. Messages come in by `receive` and leave by `send`.
 
 Rules of this file:
 - Records are proposed as they are decided. An answer leaves when everything before it is
   committed, refusals too: they rest on records that may yet be lost.
 - A `Controller` is made from what is committed when the node comes to lead, and is thrown away
   when it leads no more; those who still wait hear NOT_CONTROLLER.
-- If the disk fails, the node has failed for good: the quorum already counts on what was lost.
+- If the disk fails, or the quorum does not take us for one of its own, the node has failed for
+  good: `on_failed` is told, and the process should end.
 """
 
 import asyncio
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ from shoal.lite.raft.actions import (
     Send,
 )
 from shoal.lite.raft.codec import decode_snapshot
+from shoal.lite.raft.config import DEFAULT_CONFIG, RaftConfig
 from shoal.lite.raft.driver import drive
-from shoal.lite.raft.errors import StorageFailed
+from shoal.lite.raft.errors import NotLeader, StorageFailed, VoterChangeRefused
 from shoal.lite.raft.messages import Message
-from shoal.lite.raft.model import EntryKind, ReplicaKey, Voter, Voters
+from shoal.lite.raft.model import EntryKind, ReplicaKey, Voter
 from shoal.lite.raft.node import RaftNode
-from shoal.lite.raft.small_files import MEMBER_NAME
-from shoal.lite.raft.storage import FileStorage, format_storage
+from shoal.lite.raft.storage import FileStorage
 from shoal.model.errors import SystemFailure
 
 A = TypeVar("A")
@@ -79,11 +79,8 @@ class _Waiting:
     refused: Refused | None = None
 
 
-def format_alone(folder: Path, controller_id: int) -> None:
-    """Make `folder` the disk of a quorum's only voter, unless it is one already."""
-    if not (folder / MEMBER_NAME).exists():
-        key = ReplicaKey(controller_id, uuid.uuid4())
-        format_storage(folder, key, Voters([Voter(*key)]))
+class _QuorumRefuses(SystemFailure):
+    """The quorum does not take this node for the voter whose id it has."""
 
 
 class ControllerNode:
@@ -96,6 +93,8 @@ class ControllerNode:
         settings: ControllerSettings,
         *,
         send: SendMessage,
+        on_failed: Callable[[str], None] | None = None,
+        raft_config: RaftConfig = DEFAULT_CONFIG,
         snapshot_records: int = SNAPSHOT_RECORDS,
     ) -> None:
         """Open the disk. `send` delivers a message to a member or an observer, or loses it."""
@@ -103,14 +102,20 @@ class ControllerNode:
         self._cluster_id = cluster_id
         self._settings = settings
         self._send = send
+        self._on_failed = on_failed
         self._snapshot_records = snapshot_records
         # What is committed. The controller has a state of its own, which may be ahead.
         self.state = ClusterState()
         if stored.snapshot is not None:
             self._load(decode_snapshot(stored.snapshot.data).records)
         random = Random()  # noqa: S311 - spreads elections, keeps no secrets
-        self.raft = RaftNode(self._storage.key, stored, now_ms=_now_ms(), random=random)
+        self.raft = RaftNode(
+            self._storage.key, stored, now_ms=_now_ms(), random=random, config=raft_config
+        )
         self.controller: Controller | None = None
+        # It led last, or is the first of a new quorum: the others wait for somebody to ask.
+        is_first = self.raft.epoch == 0 and self.key.id == min(self.raft.voters.ids)
+        self._asks_first = is_first or stored.quorum.leader_id == self.key.id
         self._must_begin = False
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -122,6 +127,8 @@ class ControllerNode:
 
     def start(self) -> None:
         """Begin; alone, the node leads when this returns."""
+        if self._asks_first:
+            self.raft.campaign(_now_ms())
         self._settle()
         if self._failure is not None:
             raise SystemFailure(self._failure)
@@ -159,10 +166,44 @@ class ControllerNode:
         self._settle()
         return future
 
+    def add_voter(self, voter: Voter) -> "asyncio.Future[Answered[None]]":
+        """Give an observer a vote that has caught up; done when that is committed."""
+        return self._change_voters(lambda: self.raft.add_voter(_now_ms(), voter))
+
+    def remove_voter(self, key: ReplicaKey) -> "asyncio.Future[Answered[None]]":
+        """Take a vote away. A leader that removes itself resigns first, and refuses for now."""
+        if key == self.key:
+            self.resign()
+        return self._change_voters(lambda: self.raft.remove_voter(_now_ms(), key))
+
+    def _change_voters(self, change: Callable[[], int]) -> "asyncio.Future[Answered[None]]":
+        future: asyncio.Future[Answered[None]] = asyncio.get_running_loop().create_future()
+        try:
+            end_offset = change()
+        except (NotLeader, VoterChangeRefused) as error:
+            is_leader = isinstance(error, VoterChangeRefused)
+            code = Code.INVALID_REQUEST if is_leader else Code.NOT_CONTROLLER
+            future.set_exception(NodeRefused(Refused(code, str(error)), self.raft.high_watermark))
+            return future
+        self._waiting.append(_Waiting(end_offset, future))
+        self._settle()
+        return future
+
+    def resign(self) -> None:
+        """Let another controller be the active one, if this one is."""
+        self.raft.resign(_now_ms())
+        self._settle()
+
     def receive(self, sender: int, message: Message) -> None:
         """A message of another member, or of an observer."""
         if self._failure is None:
             self.raft.receive(_now_ms(), sender, message)
+            self._settle()
+
+    def unreachable(self, peer: int) -> None:
+        """A connection to a member was refused, or broke."""
+        if self._failure is None:
+            self.raft.unreachable(_now_ms(), peer)
             self._settle()
 
     def _on_time(self) -> None:
@@ -193,13 +234,18 @@ class ControllerNode:
                 self._begin()
                 drive(self.raft, self._storage, self._perform, _now_ms())
             self._save_snapshot_if_due()
-        except StorageFailed as error:
-            _logger.exception("this controller has failed for good")
-            self._failure = str(error)
-            self._resigned()
+        except (StorageFailed, _QuorumRefuses) as error:
+            self._fail(str(error))
             return
         self._answer()
         self._arm()
+
+    def _fail(self, reason: str) -> None:
+        _logger.error("this controller has failed for good: %s", reason)
+        self._failure = reason
+        self._resigned()
+        if self._on_failed is not None:
+            self._on_failed(reason)
 
     def _begin(self) -> None:
         state = ClusterState()
@@ -267,7 +313,10 @@ class ControllerNode:
             case ResignedLeader():
                 self._resigned()
             case _:
-                raise SystemFailure(f"the quorum refuses this controller: {action}")
+                raise _QuorumRefuses(
+                    f"controller {self.key.id} is known to the quorum by another disk",
+                    remedy="remove it from the quorum first; then it can be added with this one",
+                )
 
     def _load(self, records: tuple[bytes, ...]) -> None:
         for data in records:

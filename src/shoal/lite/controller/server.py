@@ -1,107 +1,140 @@
-"""The port of a controller: brokers connect, follow the metadata, and ask for changes.
+"""The port of a controller: frames in, answers out, in the order of the requests.
 
-A broker is known by the word that all nodes of a cluster were told, and by its id; its latest
-connection is the one that is used. Whoever sends what is not understood is cut off.
+Unlike a broker's, a controller's requests of one connection are taken up at once, not one after
+the other: most wait for the quorum to commit something, and all of those are committed together.
+
+Whoever sends what is not understood is cut off, and so is one who does not read its answers.
 """
 
 import asyncio
-import hmac
 import logging
-from typing import Any
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.node import Answered, ControllerNode
-from shoal.lite.controller.protocol import LINE_LIMIT_BYTES, decode_line, encode_line
-from shoal.lite.controller.requests import Request
-from shoal.lite.raft.messages import Message
-from shoal.wire.errors import Malformed, WireError
+from shoal.model.errors import SystemFailure
+from shoal.wire.errors import WireError
+from shoal.wire.framing import FrameDecoder, Part, frame
 
-# What a broker has not read of what it was sent; above this much it is cut off.
+# A follower's fetch and an envelope are small; nobody sends a controller more.
+_FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 _UNSENT_LIMIT_BYTES = 64 * 1024 * 1024
+_MOST_UNANSWERED = 10_000
+_BACKLOG = 256
 _logger = logging.getLogger(__name__)
+
+Answer = Sequence[Part]
+Answering = Callable[[memoryview], "Answer | asyncio.Future[Answer]"]
 
 
 class ControllerServer:
-    """Connects brokers with a `ControllerNode`, which is given after it was made."""
+    """A listening port; `answer` says what a frame gets, or raises a `WireError`."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
-        self._node: ControllerNode | None = None
+    def __init__(self, answer: Answering) -> None:
+        self._answer = answer
         self._server: asyncio.Server | None = None
-        self._brokers: dict[int, asyncio.StreamWriter] = {}
+        self._callers: set[_Caller] = set()
+        self._socket: socket.socket | None = None
 
-    async def start(self, host: str, node: ControllerNode) -> int:
-        """Serve brokers; returns the port."""
-        self._node = node
-        self._server = await asyncio.start_server(self._on_broker, host, 0, limit=LINE_LIMIT_BYTES)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+    def bind(self, host: str, port: int) -> int:
+        """Take the port, any free one for 0; returns it."""
+        listener = self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # A port is held for its node by the supervisor, which never listens on it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise SystemFailure(
+                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
+                remedy="end what listens there, or name another port",
+            ) from error
+        taken: int = listener.getsockname()[1]
+        return taken
+
+    async def start(self) -> None:
+        """Serve, behind `bind`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._called, sock=self._socket, backlog=_BACKLOG)
+
+    def _called(self) -> "_Caller":
+        caller = _Caller(self._answer, self._callers.discard)
+        self._callers.add(caller)
+        return caller
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for writer in self._brokers.values():
-            writer.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for caller in list(self._callers):
+            caller.abort()
 
-    def send(self, to: int, message: Message) -> None:
-        """Deliver a message of the quorum to a broker, if it is connected."""
-        writer = self._brokers.get(to)
-        if writer is not None:
-            self._write(writer, raft=message)
 
-    def _write(self, writer: asyncio.StreamWriter, **values: Any) -> None:
-        if writer.transport.get_write_buffer_size() > _UNSENT_LIMIT_BYTES:
-            writer.transport.abort()
-        elif not writer.is_closing():
-            writer.write(encode_line(**values))
+class _Caller(asyncio.BufferedProtocol):
+    """One connection."""
 
-    async def _on_broker(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        broker_id = None
+    def __init__(self, answer: Answering, on_gone: "Callable[[_Caller], None]") -> None:
+        self._answer = answer
+        self._on_gone = on_gone
+        self._decoder = FrameDecoder(_FRAME_LIMIT_BYTES)
+        self._transport: asyncio.Transport | None = None
+        # Answers that are not sent, in the order of their requests.
+        self._waiting: deque[Answer | asyncio.Future[Answer]] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
+        self._transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            broker_id = self._recognised(await reader.readline())
-            self._brokers[broker_id] = writer
-            while line := await reader.readline():
-                self._on_line(broker_id, writer, decode_line(line))
-        except (WireError, ValueError, KeyError, TypeError, OSError) as error:
-            _logger.info("connection of broker %s closed: %r", broker_id, error)
-        finally:
-            writer.close()
-            if broker_id is not None and self._brokers.get(broker_id) is writer:
-                del self._brokers[broker_id]
+            for request in self._decoder.received(nbytes):
+                self._take_up(request)
+        except WireError as error:
+            _logger.info("a connection was closed: %s", error)
+            self.abort()
+        self._send()
 
-    def _recognised(self, line: bytes) -> int:
-        hello = decode_line(line).get("hello")
-        if not isinstance(hello, dict):
-            raise Malformed("a broker must say who it is")
-        token, broker_id = str(hello.get("token")), hello.get("node")
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise Malformed("wrong token")
-        if not isinstance(broker_id, int):
-            raise Malformed(f"{broker_id!r} is no id")
-        return broker_id
+    def _take_up(self, request: memoryview) -> None:
+        answer = self._answer(request)
+        self._waiting.append(answer)
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(self._send)
+        if len(self._waiting) > _MOST_UNANSWERED:
+            self.abort()
 
-    def _on_line(self, broker_id: int, writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
-        assert self._node is not None  # noqa: S101 - for the type checker
-        if "raft" in line:
-            self._node.receive(broker_id, line["raft"])
+    def _send(self, _: object = None) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        number, request = line["call"], line["request"]
-        if not isinstance(request, Request):
-            raise Malformed(f"a {type(request).__name__} cannot be asked")
+        while self._waiting:
+            answer = self._waiting[0]
+            if isinstance(answer, asyncio.Future):
+                if not answer.done():
+                    return
+                if answer.cancelled():
+                    # Nobody will answer this any more.
+                    self.abort()
+                    return
+                answer = answer.result()
+            self._waiting.popleft()
+            transport.writelines(frame(answer))
+        if transport.get_write_buffer_size() > _UNSENT_LIMIT_BYTES:
+            self.abort()
 
-        def on_done(future: "asyncio.Future[Answered[Any]]") -> None:
-            self._reply(writer, number, future)
+    def connection_lost(self, exc: Exception | None) -> None:
+        for answer in self._waiting:
+            if isinstance(answer, asyncio.Future):
+                answer.remove_done_callback(self._send)
+                answer.cancel()
+        self._waiting.clear()
+        self._on_gone(self)
 
-        self._node.submit(request).add_done_callback(on_done)
-
-    def _reply(
-        self, writer: asyncio.StreamWriter, number: int, future: "asyncio.Future[Answered[Any]]"
-    ) -> None:
-        error = None if future.cancelled() else future.exception()
-        if error is None and not future.cancelled():
-            answered = future.result()
-            self._write(writer, reply=number, answer=answered.answer, end=answered.end_offset)
-            return
-        code = error.code if isinstance(error, Refused) else Code.UNKNOWN_SERVER_ERROR
-        end_offset = getattr(error, "end_offset", 0)
-        self._write(writer, reply=number, code=code, message=str(error), end=end_offset)
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -20,6 +20,8 @@ Rules of this file:
 - A vote is given once per epoch, to a log that is not behind ours, and remembered before it is
   told. A pre-vote promises nothing; it is refused by whoever hears from a leader, so that one
   who was cut off cannot end a leadership that works when it returns.
+- A member whose leader cannot be reached need not wait until it was silent for long: it asks for
+  an election at once, once. If the others still hear the leader, they refuse.
 - Who does not vote is an observer. It follows like the others, and never asks for an election.
 - A request from someone with the id of a voter and another disk is answered with an error, and
   changes nothing.
@@ -85,6 +87,9 @@ class RaftNode:
         self._ballot: Ballot | None = None
         # When to do something without a leader: ask for an election, or look for one who leads.
         self._deadline_ms = now_ms
+        # Whether the others refused an election: then the leader is well, and only we cannot reach
+        # it. Until we hear it again its silence must be long to count.
+        self._was_refused = False
         # Whom to ask for a leader: one voter after the other, beginning with any of them.
         self._next_asked = random.randrange(1000)
         self._handlers: dict[type[Message], Callable[[int, Any], None]] = {
@@ -194,6 +199,25 @@ class RaftNode:
         self._replica.now_ms = now_ms
         self._handlers[type(message)](sender, message)
 
+    def campaign(self, now_ms: int) -> None:
+        """Ask for an election now instead of later, if nobody is known to lead."""
+        self._replica.now_ms = now_ms
+        if self._replica.is_voter and self.role is Role.UNATTACHED:
+            self._become_prospective()
+
+    def unreachable(self, now_ms: int, peer: int) -> None:
+        """A connection to a member was refused, or broke: most likely its process has ended."""
+        replica = self._replica
+        replica.now_ms = now_ms
+        follower = self._follower
+        if follower is not None and follower.leader_id == peer:
+            if self._was_refused:
+                follower.back_off()
+            else:
+                self._on_leader_silent()
+        elif not replica.is_voter:
+            self._ask_soon()
+
     def persisted(self, now_ms: int, end_offset: int) -> None:
         """Everything below `end_offset` of the log is on the disk."""
         replica = self._replica
@@ -276,6 +300,7 @@ class RaftNode:
             replica.remember(replace(replica.quorum, leader_id=leader_id))
         self._leave_role()
         self.role = Role.FOLLOWER
+        self._was_refused = False
         self._follower = Follower(replica, leader_id)
 
     def _become_prospective(self) -> None:
@@ -320,10 +345,19 @@ class RaftNode:
         if not self._replica.is_voter:
             self._look_for_leader()
         elif self.role is Role.PROSPECTIVE and self.leader_id is not None:
-            # Nobody wants an election: the leader is alive, and only we do not hear it.
-            self._become_follower(self.epoch, self.leader_id)
+            self._follow_after_refusal(self.leader_id)
         else:
             self._become_prospective()
+
+    def _follow_after_refusal(self, leader_id: int) -> None:
+        """Nobody wants an election: the leader is alive, and only we do not hear it."""
+        self._become_follower(self.epoch, leader_id)
+        self._was_refused = True
+
+    def _ask_soon(self) -> None:
+        """Ask the next voter who leads: the last one cannot tell."""
+        soon_ms = self._replica.now_ms + self._replica.config.retry_backoff_ms
+        self._deadline_ms = min(self._deadline_ms, soon_ms)
 
     def _look_for_leader(self) -> None:
         replica = self._replica
@@ -365,7 +399,7 @@ class RaftNode:
         elif ballot.is_won:
             self._become_leader(ballot.granting)
         elif ballot.is_lost and ballot.pre_vote and self.leader_id is not None:
-            self._become_follower(self.epoch, self.leader_id)
+            self._follow_after_refusal(self.leader_id)
 
     def _on_vote_request(self, sender: int, request: VoteRequest) -> None:
         replica = self._replica
@@ -520,6 +554,9 @@ class RaftNode:
         follower = self._follower_of(sender, response)
         if follower is not None:
             follower.on_fetch_response(response)
+            self._was_refused = self._was_refused and not follower.has_fetched
+        elif not self._replica.is_voter:
+            self._ask_soon()
 
     def _on_snapshot_response(self, sender: int, response: FetchSnapshotResponse) -> None:
         if self._learned_of_refusal(sender, response) or self._learned_of_epoch(response):

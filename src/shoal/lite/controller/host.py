@@ -1,0 +1,98 @@
+"""A controller with its port: what a controller's process is, and what a supervisor has inside.
+
+It opens its disk, listens, and takes part in the quorum. Alone it leads when `start` returns;
+of several, each finds the others at the addresses that it is given, or that the quorum knows.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shoal.lite.configs import Layers
+from shoal.lite.controller.controller import ControllerSettings
+from shoal.lite.controller.desk import Desk
+from shoal.lite.controller.node import ControllerNode
+from shoal.lite.controller.peers import Home, Peers
+from shoal.lite.controller.server import ControllerServer
+from shoal.lite.dial import Peer
+from shoal.lite.raft.config import DEFAULT_CONFIG
+from shoal.lite.raft.messages import Message, Request
+
+
+class ControllerHost:
+    """A running controller. `bind`, `start`, and at the end `close`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster_id: str,
+        properties: Mapping[str, str],
+        *,
+        controllers: Sequence[Peer] = (),
+        on_failed: Callable[[str], None] | None = None,
+    ) -> None:
+        """`folder` is the disk of a member. `controllers` are addresses that are known."""
+        self._known = {peer.node_id: peer for peer in controllers}
+        self._cluster_id = cluster_id
+        self._desk = Desk(cluster_id)
+        self._server = ControllerServer(self._desk.answer)
+        self._peers: Peers | None = None
+        layers = Layers(dynamic={}, dynamic_default={}, static=properties)
+        settings = ControllerSettings(
+            session_timeout_ms=layers.integer("broker.session.timeout.ms"), properties=properties
+        )
+        self.node = ControllerNode(
+            folder, cluster_id, settings, send=self._send, on_failed=on_failed
+        )
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port; returns it."""
+        return self._server.bind(host, port)
+
+    async def start(self, host: str, port: int) -> None:
+        """Take part, and serve; `host` and `port` are where others find us."""
+        home = Home(
+            self.node.key.id,
+            self._cluster_id,
+            host,
+            port,
+            DEFAULT_CONFIG.fetch_max_wait_ms,
+            DEFAULT_CONFIG.request_timeout_ms,
+        )
+        self._peers = Peers(
+            home,
+            self._address_of,
+            on_answer=self.node.receive,
+            on_unreachable=self.node.unreachable,
+        )
+        self._desk.open(self.node)
+        await self._server.start()
+        self.node.start()
+
+    def _address_of(self, node_id: int) -> Peer | None:
+        if node_id in self._known:
+            return self._known[node_id]
+        voter = self.node.raft.voters.get(node_id)
+        return None if voter is None or not voter.port else Peer(node_id, voter.host, voter.port)
+
+    def _send(self, to: int, message: Message) -> None:
+        if isinstance(message, Request):
+            if self._peers is not None:
+                self._peers.send(to, message)
+        else:
+            self._desk.respond(to, message)
+
+    async def close(self) -> None:
+        self._server.close()
+        self.node.close()
+        if self._peers is not None:
+            await self._peers.close()
+
+    async def resign(self) -> None:
+        """Let another be the active controller, if this one is; wait a moment for the word."""
+        if self.node.raft.is_leader and len(self.node.raft.voters) > 1:
+            self.node.resign()
+            await asyncio.sleep(_WORD_S)
+
+
+_WORD_S = 0.05

@@ -1,0 +1,146 @@
+"""Requests of the quorum to controllers, over connections that are made when they are needed.
+
+Rules of this file:
+- Two connections to each controller: one for fetches, which are held there, and one for all else.
+- A newer fetch replaces the one before, whose answer would be ignored.
+- Whoever cannot be reached is told of at once (`on_unreachable`). What is not a fetch is tried
+  for a moment longer: nodes that are started together do not listen at the same moment.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shoal.client.connection import Connection
+from shoal.client.errors import ClientError, ConnectionLost
+from shoal.lite.dial import Peer, dial
+from shoal.lite.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
+from shoal.lite.raft.wire import Envelope, api_key_of, decode_answer, encode_message
+from shoal.wire.errors import WireError
+from shoal.wire.framing import Part
+
+_MOST_UNANSWERED = 100
+_RETRY_S = 0.02
+_RETRIES = 25
+_logger = logging.getLogger(__name__)
+
+
+class Home(NamedTuple):
+    """Who asks: a node of a cluster, where it listens (if it does), and its time-outs."""
+
+    node_id: int
+    cluster_id: str
+    host: str = ""
+    port: int = 0
+    fetch_wait_ms: int = 500
+    request_timeout_ms: int = 1000
+
+
+class Peers:
+    """A node's way to the controllers."""
+
+    def __init__(
+        self,
+        home: Home,
+        address_of: Callable[[int], Peer | None],
+        *,
+        on_answer: Callable[[int, Response], None],
+        on_unreachable: Callable[[int], None],
+    ) -> None:
+        self._home = home
+        self._address_of = address_of
+        self._on_answer = on_answer
+        self._on_unreachable = on_unreachable
+        self._lanes: dict[tuple[int, bool], _Lane] = {}
+        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, to: int, message: Request) -> None:
+        """Ask a controller, and hand out its answer, or tell that it cannot be reached."""
+        address = self._address_of(to)
+        if address is None:
+            _logger.warning("node %d has no address", to)
+            return
+        is_fetch = isinstance(message, FetchRequest | FetchSnapshotRequest)
+        lane = self._lanes.get((to, is_fetch))
+        if lane is None or lane.peer != address:
+            if lane is not None:
+                lane.drop()
+            lane = self._lanes[to, is_fetch] = _Lane(self._home.node_id, address)
+        if is_fetch and (earlier := self._fetches.pop(to, None)) is not None and not earlier.done():
+            earlier.cancel()
+            lane.drop()
+        task = asyncio.get_running_loop().create_task(self._ask(lane, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if is_fetch:
+            self._fetches[to] = task
+
+    async def _ask(self, lane: "_Lane", message: Request) -> None:
+        to = lane.peer.node_id
+        home = self._home
+        envelope = Envelope(to, home.cluster_id, home.host, home.port, home.fetch_wait_ms)
+
+        def encode(correlation_id: int) -> list[Part]:
+            return encode_message(message, envelope, correlation_id)
+
+        timeout_s = (home.fetch_wait_ms + home.request_timeout_ms) / 1000
+        try:
+            connection = await self._connected(lane, message)
+            frame = await connection.request(
+                encode, name=api_key_of(message).name, timeout_s=timeout_s
+            )
+            answer = decode_answer(message, frame)
+        except (ClientError, WireError, OSError, TimeoutError) as error:
+            _logger.info("controller %d did not answer: %s", to, error)
+            if isinstance(error, ConnectionLost):
+                self._on_unreachable(to)
+            return
+        self._on_answer(to, answer)
+
+    async def _connected(self, lane: "_Lane", message: Request) -> Connection:
+        if isinstance(message, FetchRequest | FetchSnapshotRequest):
+            return await lane.connected()
+        for tried in range(_RETRIES):
+            try:
+                return await lane.connected()
+            except ConnectionLost:
+                if tried == 0:
+                    self._on_unreachable(lane.peer.node_id)
+                await asyncio.sleep(_RETRY_S)
+        return await lane.connected()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for lane in self._lanes.values():
+            await lane.close()
+
+
+class _Lane:
+    """One connection, made again when it is lost."""
+
+    def __init__(self, own_id: int, peer: Peer) -> None:
+        self.peer = peer
+        self._own_id = own_id
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+
+    async def connected(self) -> Connection:
+        async with self._lock:
+            if self._connection is None or self._connection.is_closed:
+                self._connection = await dial(
+                    self._own_id, self.peer, max_in_flight=_MOST_UNANSWERED
+                )
+            return self._connection
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.abort(ConnectionLost("not needed any more", sent=True))
+            self._connection = None
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
