@@ -49,7 +49,17 @@ VERSIONS = list(FETCH_VERSIONS)
 EPOCHS = st.integers(0, 1000)
 REQUESTED = st.lists(
     st.builds(
-        FetchPartition, TOPICS, st.none(), PARTITIONS, OFFSETS, INT32, EPOCHS, EPOCHS, OFFSETS
+        FetchPartition,
+        topic=TOPICS,
+        topic_id=st.none(),
+        partition=PARTITIONS,
+        offset=OFFSETS,
+        max_bytes=INT32,
+        leader_epoch=EPOCHS,
+        last_fetched_epoch=EPOCHS,
+        log_start_offset=OFFSETS,
+        replica_directory_id=st.none() | st.builds(topic_id_of, TOPICS),
+        high_watermark=st.none() | EPOCHS,
     ),
     max_size=5,
 )
@@ -125,6 +135,10 @@ def kio_request(version: int, request: FetchRequest) -> Any:
             fields["current_leader_epoch"] = item.leader_epoch
         if version >= 12:
             fields["last_fetched_epoch"] = item.last_fetched_epoch
+        if version >= 17:
+            fields["replica_directory_id"] = item.replica_directory_id
+        if version >= 18 and item.high_watermark is not None:
+            fields["high_watermark"] = item.high_watermark
         return kio.FetchPartition(
             partition=item.partition,
             fetch_offset=item.offset,
@@ -242,6 +256,10 @@ def request_as_carried(version: int, request: FetchRequest) -> FetchRequest:
             item = item._replace(leader_epoch=-1)
         if version < 12:
             item = item._replace(last_fetched_epoch=-1)
+        if version < 17:
+            item = item._replace(replica_directory_id=None)
+        if version < 18:
+            item = item._replace(high_watermark=None)
         return as_named(version, item)
 
     if version < 7:

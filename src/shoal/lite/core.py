@@ -73,7 +73,7 @@ class BrokerCore:
         _logger.info("the last process of this broker ended: %s", self._ended.value)
         self.state = ClusterState()
         key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
-        self.controller = ControllerLink(spec.controller, key, self._on_records)
+        self.controller = ControllerLink(key, spec.cluster_id, spec.controllers, self._on_records)
         self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
         # By what clients ask for; each coordinates the keys of the partitions that are led here.
         self.groups: CoordinatorHost[GroupShard] = CoordinatorHost(

@@ -5,18 +5,19 @@ at once when a broker's process ends, so nobody waits for a session to time out.
 """
 
 import logging
-import secrets
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
-from shoal.lite.configs import Layers
-from shoal.lite.controller.controller import ControllerSettings
-from shoal.lite.controller.node import ControllerNode, format_alone
+from shoal.lite.controller.host import ControllerHost
 from shoal.lite.controller.requests import BrokersDied, Request
-from shoal.lite.controller.server import ControllerServer
 from shoal.lite.controller.state import ClusterState
-from shoal.lite.spec import ControllerAddress
+from shoal.lite.dial import Peer
+from shoal.lite.raft.model import ReplicaKey, Voter, Voters
+from shoal.lite.raft.small_files import MEMBER_NAME
+from shoal.lite.raft.storage import format_storage
 
 A = TypeVar("A")
 CONTROLLER_ID = 100
@@ -30,24 +31,20 @@ class EmbeddedController:
     def __init__(self, folder: ClusterFolder, properties: Mapping[str, str]) -> None:
         """Open the metadata of a cluster, or begin it."""
         format_alone(folder.metadata, CONTROLLER_ID)
-        self._token = secrets.token_hex(16)
-        self._server = ControllerServer(self._token)
-        layers = Layers(dynamic={}, dynamic_default={}, static=properties)
-        settings = ControllerSettings(
-            session_timeout_ms=layers.integer("broker.session.timeout.ms"), properties=properties
-        )
-        self._node = ControllerNode(
-            folder.metadata, folder.cluster_id, settings, send=self._server.send
-        )
+        self._host = ControllerHost(folder.metadata, folder.cluster_id, properties)
 
     @property
     def state(self) -> ClusterState:
         """What is committed; to be read only."""
-        return self._node.state
+        return self._host.node.state
 
-    async def start(self) -> ControllerAddress:
-        """Lead, forget the processes of a supervisor before this one, and serve brokers."""
-        self._node.start()
+    async def start(self) -> list[Peer]:
+        """Lead, forget the processes of a supervisor before this one, and serve brokers.
+
+        Returns where controllers are found.
+        """
+        port = self._host.bind(_HOST, 0)
+        await self._host.start(_HOST, port)
         self.died(
             {
                 broker.broker_id: broker.incarnation
@@ -55,23 +52,27 @@ class EmbeddedController:
                 if not broker.shutting_down
             }
         )
-        port = await self._server.start(_HOST, self._node)
-        key = self._node.key
-        return ControllerAddress(key.id, key.directory.hex, _HOST, port, self._token)
+        return [Peer(CONTROLLER_ID, _HOST, port)]
 
     def died(self, incarnations: Mapping[int, str]) -> None:
         """Processes have ended, by their brokers; what was seen together is told together."""
         if incarnations:
             # An alone controller commits at once; a refusal would be a bug, and shows in the log.
-            future = self._node.submit(BrokersDied(dict(incarnations)))
+            future = self._host.node.submit(BrokersDied(dict(incarnations)))
             error = future.exception() if future.done() else None
             if error is not None:
                 _logger.error("deaths of %s were not taken in: %s", list(incarnations), error)
 
     async def submit(self, request: Request[A]) -> A:
         """The answer, once what it is about is committed; `Refused` if it cannot be."""
-        return (await self._node.submit(request)).answer
+        return (await self._host.node.submit(request)).answer
 
-    def close(self) -> None:
-        self._server.close()
-        self._node.close()
+    async def close(self) -> None:
+        await self._host.close()
+
+
+def format_alone(folder: Path, controller_id: int) -> None:
+    """Make `folder` the disk of a quorum's only voter, unless it is one already."""
+    if not (folder / MEMBER_NAME).exists():
+        key = ReplicaKey(controller_id, uuid.uuid4())
+        format_storage(folder, key, Voters([Voter(*key)]))

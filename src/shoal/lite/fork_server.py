@@ -31,6 +31,7 @@ from select import select
 from typing import Any, NoReturn
 
 from shoal.lite.broker import run_broker
+from shoal.lite.controller import rpc
 from shoal.lite.spec import BrokerSpec
 from shoal.model.errors import ShoalError
 from shoal.wire.api_keys import ApiKey
@@ -48,6 +49,8 @@ _FIRST_MESSAGES = (
     (ApiKey.API_VERSIONS, (0, 3, 4)),
     (ApiKey.METADATA, (12,)),
     (ApiKey.INIT_PRODUCER_ID, (4,)),
+    # What every broker asks the controller.
+    *((api_key, (version,)) for api_key, version in rpc.VERSIONS.items()),
 )
 
 

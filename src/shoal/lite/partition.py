@@ -75,6 +75,7 @@ class Partition:
         "_woken_high_watermark",
         "followers",
         "guards",
+        "is_gone",
         "log",
         "name",
         "readers",
@@ -97,6 +98,8 @@ class Partition:
         """`name` is that of the topic. Neither leads nor follows before `assign`."""
         self._host = host
         self._loop = asyncio.get_running_loop()
+        # Whether this broker has it no more: an answer of its leader may still come.
+        self.is_gone = False
         self._timer: asyncio.TimerHandle | None = None
         self.name = name
         self.log = log
@@ -182,6 +185,7 @@ class Partition:
 
     def leave(self) -> None:
         """This broker has the partition no more: tell those who wait."""
+        self.is_gone = True
         leader = self.replica.leader
         if leader is not None:
             leader.resign()
@@ -377,7 +381,7 @@ class Partition:
     def on_fetched(self, fetch: ReplicaFetch, answer: FetchAnswer, records: memoryview) -> None:
         """The leader has answered a fetch."""
         follower = self.replica.follower
-        if follower is None:
+        if follower is None or self.is_gone:
             return
         now_ms = monotonic_ms()
         try:

@@ -112,7 +112,7 @@ class ReplicaFetcher:
         asked = {}
         for partition in self._followers_of(self.leader.node_id):
             follower = partition.replica.follower
-            if follower is None or partition.log.offline_reason is not None:
+            if follower is None or partition.is_gone or partition.log.offline_reason is not None:
                 continue
             fetch = follower.next_fetch(now_ms)
             if fetch is not None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shoal.lite.dial import Peer
+
 # How long a broker may take to serve clients (after a crash it checks its logs first), and to
 # end when it is told to.
 READY_PATIENCE_S = 120.0
@@ -20,18 +22,6 @@ def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, st
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerAddress:
-    """Where brokers find the controller, and the word that it wants to hear."""
-
-    node_id: int
-    # The id of its disk.
-    directory: str
-    host: str
-    port: int
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerSpec:
     """One process of one broker of one cluster."""
 
@@ -42,7 +32,9 @@ class BrokerSpec:
     host: str
     # 0: any free port; the broker tells which when it is ready.
     port: int
-    controller: ControllerAddress
+    cluster_id: str
+    # Where controllers are found; the quorum itself may know of more.
+    controllers: list[Peer]
     # Settings by Apache Kafka's names.
     properties: dict[str, str]
 
@@ -56,7 +48,7 @@ class BrokerSpec:
     @classmethod
     def from_json(cls, text: str) -> "BrokerSpec":
         values = json.loads(text)
-        return cls(**values | {"controller": ControllerAddress(**values["controller"])})
+        return cls(**values | {"controllers": [Peer(*peer) for peer in values["controllers"]]})
 
 
 @dataclass(frozen=True, slots=True)

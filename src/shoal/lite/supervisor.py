@@ -35,6 +35,7 @@ from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
 from shoal.lite.codes import Refused
 from shoal.lite.controller.profiles import profile_properties
 from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
+from shoal.lite.dial import Peer
 from shoal.lite.embedded import CONTROLLER_ID, EmbeddedController
 from shoal.lite.faults.channel import SupervisorEnd
 from shoal.lite.faults.plan import FaultPlan
@@ -43,7 +44,6 @@ from shoal.lite.spec import (
     READY_PATIENCE_S,
     STOP_PATIENCE_S,
     BrokerSpec,
-    ControllerAddress,
     SupervisorSpec,
     properties_of,
 )
@@ -105,7 +105,7 @@ class Supervisor:
         folder.properties |= spec.properties
         self._properties = profile_properties(folder.profile, len(broker_ids)) | folder.properties
         self._controller = EmbeddedController(folder, self._properties)
-        self._controller_address: ControllerAddress | None = None
+        self._controllers: list[Peer] = []
         self._unread_reports = b""
         self._nodes = {
             broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
@@ -144,11 +144,11 @@ class Supervisor:
             self._folder.retract_control()
             await self._end_nodes()
             loop.remove_reader(self._forks.reports)
-            self._controller.close()
+            await self._controller.close()
 
     async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Start all nodes and take commands, until cancelled."""
-        self._controller_address = await self._controller.start()
+        self._controllers = await self._controller.start()
         await asyncio.gather(*map(self._start, self._nodes))
         self._save_folder()
         server = await asyncio.start_server(
@@ -203,14 +203,14 @@ class Supervisor:
         node.ended.clear()
         node.started = asyncio.get_running_loop().create_future()
         node.incarnation = uuid.uuid4().hex
-        assert self._controller_address is not None  # noqa: S101 - for the type checker
         spec = BrokerSpec(
             broker_id=broker_id,
             incarnation=node.incarnation,
             folder=str(self._folder.broker(broker_id)),
             host=node.host,
             port=node.port,
-            controller=self._controller_address,
+            cluster_id=self._folder.cluster_id,
+            controllers=self._controllers,
             properties=properties_of(broker_id, self._properties),
         )
         faults = node.faults = SupervisorEnd(self._faults.hit)

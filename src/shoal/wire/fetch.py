@@ -343,7 +343,7 @@ def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -
             item.log_start_offset,
             item.max_bytes,
         )
-        if version >= 17 and item.replica_directory_id is not None:
+        if version >= 17 and item[-2:] != (None, None):
             _write_partition_tags(writer, item, version)
         else:
             writer.no_tags()

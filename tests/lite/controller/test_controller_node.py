@@ -8,7 +8,7 @@ import pytest
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller import commands
 from shoal.lite.controller.controller import ControllerSettings
-from shoal.lite.controller.node import ControllerNode, format_alone
+from shoal.lite.controller.node import ControllerNode
 from shoal.lite.controller.requests import (
     AllocateProducerIds,
     CreateTopic,
@@ -16,6 +16,7 @@ from shoal.lite.controller.requests import (
     NewTopic,
     RegisterBroker,
 )
+from shoal.lite.embedded import format_alone
 from shoal.lite.raft.actions import StorageAction
 from shoal.lite.raft.errors import StorageFailed
 from shoal.lite.raft.messages import FetchRequest, FetchResponse, Message

@@ -83,6 +83,8 @@ class ControllerLink:
         )
         self._connection: tuple[Peer, Connection] | None = None
         self._lock = asyncio.Lock()
+        self._on_new_leader = asyncio.Event()
+        self._leader_id: int | None = None
         self._numbers = count(1)
         # Those who wait for the metadata here to reach an offset.
         self._behind: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -141,7 +143,10 @@ class ControllerLink:
             is_lost = reply.refused is not None and reply.refused.code == Code.NOT_CONTROLLER
             if not is_lost or isinstance(request, _NOT_REPEATED):
                 return reply
-            await asyncio.sleep(_RETRY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S):
+                    await self._on_new_leader.wait()
+            self._on_new_leader.clear()
 
     async def _asked(self, encode: Callable[[int], list[Part]], name: str) -> memoryview:
         active = self.active
@@ -193,6 +198,9 @@ class ControllerLink:
 
     def _settle(self) -> None:
         drive(self._raft, self._storage, self._perform, _now_ms())
+        if self._raft.leader_id != self._leader_id:
+            self._leader_id = self._raft.leader_id
+            self._on_new_leader.set()
         self._drop_former_controller()
         while self._behind and self._behind[0][0] <= self._raft.high_watermark:
             future = heapq.heappop(self._behind)[2]

@@ -55,6 +55,7 @@ class ControllerServer:
 
     async def start(self) -> None:
         """Serve, behind `bind`."""
+        assert self._socket is not None  # noqa: S101 - for the type checker
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._called, sock=self._socket, backlog=_BACKLOG)
 

@@ -19,9 +19,7 @@ from shoal.wire.errors import Malformed
 
 MARK = "$"
 
-_ENUMS: dict[str, type[Enum]] = {
-    cls.__name__: cls for cls in (Code, requests.Election)
-}
+_ENUMS: dict[str, type[Enum]] = {cls.__name__: cls for cls in (Code, requests.Election)}
 _TUPLES: dict[str, Callable[..., Any]] = {
     "TopicPartition": TopicPartition,
 }
