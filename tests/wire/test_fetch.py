@@ -246,22 +246,23 @@ def test_a_request_is_what_the_oracle_writes(request: FetchRequest) -> None:
         assert decoded == request_as_carried(version, request)
 
 
+def partition_as_carried(version: int, item: FetchPartition) -> Any:
+    """What is left of a partition of a request when a version has carried it."""
+    absent: dict[str, int | None] = {}
+    for since, name, value in (
+        (5, "log_start_offset", -1),
+        (9, "leader_epoch", -1),
+        (12, "last_fetched_epoch", -1),
+        (17, "replica_directory_id", None),
+        (18, "high_watermark", None),
+    ):
+        if version < since:
+            absent[name] = value
+    return as_named(version, item._replace(**absent))  # type: ignore[arg-type]
+
+
 def request_as_carried(version: int, request: FetchRequest) -> FetchRequest:
     """What is left of a request when a version has carried it."""
-
-    def partition(item: FetchPartition) -> Any:
-        if version < 5:
-            item = item._replace(log_start_offset=-1)
-        if version < 9:
-            item = item._replace(leader_epoch=-1)
-        if version < 12:
-            item = item._replace(last_fetched_epoch=-1)
-        if version < 17:
-            item = item._replace(replica_directory_id=None)
-        if version < 18:
-            item = item._replace(high_watermark=None)
-        return as_named(version, item)
-
     if version < 7:
         request = request._replace(session_id=0, session_epoch=-1, forgotten=[])
     if version < 11:
@@ -271,7 +272,7 @@ def request_as_carried(version: int, request: FetchRequest) -> FetchRequest:
     if version < 15:
         request = request._replace(replica_epoch=-1)
     return request._replace(
-        partitions=[partition(item) for item in in_order(request.partitions)],
+        partitions=[partition_as_carried(version, item) for item in in_order(request.partitions)],
         forgotten=[as_named(version, item) for item in in_order(request.forgotten)],
     )
 
