@@ -124,27 +124,28 @@ def simple_request(*partitions: FetchPartition) -> FetchRequest:
     return FetchRequest(-1, 500, 1, 2**20, 0, 0, -1, list(partitions), [])
 
 
+def kio_asked(kio: Any, version: int, item: FetchPartition) -> Any:
+    fields: dict[str, Any] = {}
+    if version >= 5:
+        fields["log_start_offset"] = item.log_start_offset
+    if version >= 9:
+        fields["current_leader_epoch"] = item.leader_epoch
+    if version >= 12:
+        fields["last_fetched_epoch"] = item.last_fetched_epoch
+    if version >= 17:
+        fields["replica_directory_id"] = item.replica_directory_id
+    if version >= 18 and item.high_watermark is not None:
+        fields["high_watermark"] = item.high_watermark
+    return kio.FetchPartition(
+        partition=item.partition,
+        fetch_offset=item.offset,
+        partition_max_bytes=item.max_bytes,
+        **fields,
+    )
+
+
 def kio_request(version: int, request: FetchRequest) -> Any:
     kio = kio_classes(ApiKey.FETCH, version, "request")
-
-    def partition(item: FetchPartition) -> Any:
-        fields: dict[str, Any] = {}
-        if version >= 5:
-            fields["log_start_offset"] = item.log_start_offset
-        if version >= 9:
-            fields["current_leader_epoch"] = item.leader_epoch
-        if version >= 12:
-            fields["last_fetched_epoch"] = item.last_fetched_epoch
-        if version >= 17:
-            fields["replica_directory_id"] = item.replica_directory_id
-        if version >= 18 and item.high_watermark is not None:
-            fields["high_watermark"] = item.high_watermark
-        return kio.FetchPartition(
-            partition=item.partition,
-            fetch_offset=item.offset,
-            partition_max_bytes=item.max_bytes,
-            **fields,
-        )
 
     fields: dict[str, Any] = {}
     if version >= 7:
@@ -174,7 +175,7 @@ def kio_request(version: int, request: FetchRequest) -> Any:
         topics=tuple(
             kio.FetchTopic(
                 **named("topic", topic, by_id=version >= 13),
-                partitions=tuple(map(partition, items)),
+                partitions=tuple(kio_asked(kio, version, item) for item in items),
             )
             for topic, items in grouped(request.partitions, lambda item: item.topic)
         ),
@@ -248,17 +249,15 @@ def test_a_request_is_what_the_oracle_writes(request: FetchRequest) -> None:
 
 def partition_as_carried(version: int, item: FetchPartition) -> Any:
     """What is left of a partition of a request when a version has carried it."""
-    absent: dict[str, int | None] = {}
-    for since, name, value in (
+    since = (
         (5, "log_start_offset", -1),
         (9, "leader_epoch", -1),
         (12, "last_fetched_epoch", -1),
         (17, "replica_directory_id", None),
         (18, "high_watermark", None),
-    ):
-        if version < since:
-            absent[name] = value
-    return as_named(version, item._replace(**absent))  # type: ignore[arg-type]
+    )
+    absent: dict[str, Any] = {name: value for first, name, value in since if version < first}
+    return as_named(version, item._replace(**absent))
 
 
 def request_as_carried(version: int, request: FetchRequest) -> FetchRequest:
