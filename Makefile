@@ -52,6 +52,10 @@ prove-fuzz: setup ## 10 million bad inputs; writes docs/proofs/fuzz.md
 prove-simulation: setup ## 100,000 histories of the replicated log; writes docs/proofs/simulation.md
 	$(BIN)/python -m shoal.lite.simulation --seeds 0:100000 --report docs/proofs/simulation.md
 
+.PHONY: prove-chaos
+prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a profile; writes docs/proofs/chaos.md
+	$(BIN)/python scripts/chaos.py --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --report docs/proofs/chaos.md
+
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.$(subst -,_,$*)

@@ -14,11 +14,13 @@ import json
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -157,6 +159,19 @@ class LiteCluster:
         self._let_go()
         if self._directory is None:
             shutil.rmtree(folder.path, ignore_errors=True)
+        self._folder = None
+
+    def crash(self) -> None:
+        """kill -9 of the supervisor and all nodes at once; `start` begins from the folder again."""
+        folder = self._running()
+        if self._directory is None:
+            raise UsageError("a temporary folder does not outlive a crash", remedy="name a folder")
+        pids = [folder.control().pid, *(node.pid for node in self.nodes())]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _wait_for_end(folder)
+        self._let_go()
         self._folder = None
 
     def _let_go(self) -> None:

@@ -1,0 +1,131 @@
+"""Three brokers in a storm, under load, for each profile; writes what the judges said.
+
+    python scripts/chaos.py --seconds 300 --report docs/proofs/chaos.md
+    python scripts/chaos.py --profile strict --seed 7 --seconds 60
+
+Kills, stops, pauses, restarts, cuts, crashes of everything and lost disks come in an order that
+follows from the seed. Exit code 1 if any judge found anything. The parts are in
+tests/support/chaos.py and storm.py; the second judge is scripts/second_judge.py.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+_SECOND = ("acked", "read", "missing", "twice", "disordered")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
+
+
+def play(profile: str, seed: int, seconds: float) -> Outcome:
+    """One run in a folder of its own, which stays only if something was wrong."""
+    folder = Path(tempfile.mkdtemp(prefix=f"shoal-chaos-{profile}-"))
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{profile} {time.monotonic() - began:7.2f} s  {text}", flush=True)
+
+    outcome = Chaos(profile, seed, folder).run(seconds, say)
+    if outcome.problems():
+        print(f"{profile}: {outcome.problems()}; see {folder}")
+    else:
+        shutil.rmtree(folder)
+    return outcome
+
+
+def report(outcomes: list[Outcome]) -> str:
+    """The proof, as Markdown."""
+    is_proven = not any(outcome.problems() for outcome in outcomes)
+    what = "nothing acknowledged was lost, twice, or out of order" if is_proven else "NOT PROVEN"
+    are_equal = all(outcome.are_replicas_equal for outcome in outcomes)
+    rows = "\n".join(map(_row, outcomes))
+    acts = "\n".join(f"- {outcome.profile}: {_acts(outcome)}" for outcome in outcomes)
+    disks = ", ".join(f"{count} in {profile}" for profile, count in DISKS.items())
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    return f"""# Proof: a storm over three brokers
+
+{BROKERS} brokers, two topics of {PARTITIONS} partitions with {BROKERS} replicas, two idempotent
+producers with acks=all, {outcomes[0].seconds / 60:g} minutes for each profile: {what}.
+
+| profile | faults | audit: acked, delivered | second judge: acked, read, lost, twice, disordered |
+|---|---|---|---|
+{rows}
+
+The first judge is the audit of this project, over the ledgers of a producer and a consumer and a
+scan of the log; the second is `scripts/second_judge.py`, which uses confluent-kafka alone. At the
+end all replicas of each partition were {"" if are_equal else "NOT "}equal, byte by byte.
+
+What was done:
+
+{acts}
+
+*wipe* is kill -9, the broker's folder deleted, and a restart with nothing; at most so many brokers
+at once are without all their data: {disks}. *crash* is kill -9 of the supervisor, with
+its controller, and of all brokers at once, and a start from the folder.
+
+| condition | |
+|---|---|
+| date | {datetime.now(UTC).date()} |
+| code | {_code_version()} |
+| command | `{" ".join(["scripts/chaos.py", *sys.argv[1:]])}` |
+| load | {RATE_PER_S} messages/s of 200 B, and what librdkafka sends besides |
+| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
+| load at the end | {load} |
+| versions | Python {platform.python_version()}, confluent-kafka {version("confluent-kafka")} |
+"""
+
+
+def _row(outcome: Outcome) -> str:
+    second = outcome.second
+    metrics = outcome.first.metrics if outcome.first is not None else None
+    audited = "-" if metrics is None else f"{metrics.ok:,}, {metrics.delivered:,}"
+    cells = (
+        outcome.profile,
+        f"{sum(outcome.acts.values()):,}",
+        audited,
+        ", ".join(str(second.get(name)) for name in _SECOND),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _acts(outcome: Outcome) -> str:
+    return ", ".join(f"{what} {count}" for what, count in sorted(outcome.acts.items()))
+
+
+def _code_version() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return "unknown code (no git)"
+    command = [git, "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return f"commit {done.stdout.strip()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--profile", choices=list(DISKS), action="append")
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    profiles = options.profile or ["default", "strict", "available"]
+    outcomes = [play(profile, options.seed, options.seconds) for profile in profiles]
+    text = report(outcomes)
+    print(text)
+    if options.report is not None:
+        options.report.write_text(text)
+    return 1 if any(outcome.problems() for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What is promised when brokers, all nodes, or disks are lost: the last copy is enough."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.model.errors import UsageError
+from support.lite_clusters import (
+    Load,
+    create_topic,
+    eventually,
+    in_sync,
+    partition_of,
+    read,
+    replicas_are_equal,
+    send,
+)
+
+SHORT = {"message_timeout_ms": 1500}
+REFUSED = ["_MSG_TIMED_OUT"]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "profile"),
+    [(2, "available"), (4, "available"), (5, "default"), (5, "strict"), (9, "available")],
+)
+def test_all_but_one_are_killed_and_the_others_return(brokers: int, profile: str) -> None:
+    everyone = set(range(1, brokers + 1))
+    with LiteCluster(brokers=brokers, profile=profile) as cluster:
+        create_topic(cluster, "t", 2, brokers)
+        assert send(cluster, "t", b"a", b"b") == [None, None]
+        last = partition_of(cluster, "t").leader
+        for broker_id in everyone - {last}:
+            cluster.kill(broker_id)
+        assert [node.id for node in cluster.nodes()] == [last]
+        for index in (0, 1):
+            assert partition_of(cluster, "t", index).leader == last
+        assert read(cluster, "t")[0] == [b"a", b"b"]
+        may_write = profile == "available"
+        assert send(cluster, "t", b"c", **SHORT) == ([None] if may_write else REFUSED)
+        for broker_id in everyone - {last}:
+            cluster.restart(broker_id)
+        for index in (0, 1):
+            eventually(lambda index=index: in_sync(cluster, "t", index) == everyone)  # type: ignore[misc]
+        assert send(cluster, "t", b"d") == [None]
+        values = read(cluster, "t")[0]
+        assert [value for value in values if value != b"c"] == [b"a", b"b", b"d"]
+        assert (b"c" in values) or not may_write
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+@pytest.mark.parametrize(
+    ("brokers", "profile"), [(1, None), (2, "strict"), (4, "available"), (5, "default")]
+)
+def test_everything_is_killed_at_once_and_starts_again(
+    brokers: int, profile: str | None, tmp_path: Path
+) -> None:
+    partitions = 2 * brokers
+    cluster = LiteCluster(brokers, tmp_path / "kept", profile=profile).start()
+    before = cluster.bootstrap
+    create_topic(cluster, "t", partitions, min(3, brokers))
+    with Load(cluster, "t", partitions) as load:
+        for _ in range(2):
+            load.goes_on()
+            cluster.crash()
+            cluster.start()
+            assert cluster.bootstrap == before
+            for index in range(partitions):
+                load.goes_on(index)
+    load.check(cluster)
+    for index in range(partitions):
+        found = partition_of(cluster, "t", index)
+        assert found.leader in found.replicas
+        eventually(
+            lambda index=index, found=found: in_sync(cluster, "t", index) == set(found.replicas)  # type: ignore[misc]
+        )
+    cluster.stop()
+
+
+def test_a_temporary_cluster_is_not_crashed() -> None:
+    with LiteCluster() as cluster, pytest.raises(UsageError, match="temporary"):
+        cluster.crash()
+
+
+def lose_disks(cluster: LiteCluster, *broker_ids: int) -> None:
+    """Stop brokers, delete their folders, and start them again with nothing."""
+    for broker_id in broker_ids:
+        cluster.stop_node(broker_id)
+    for broker_id in broker_ids:
+        shutil.rmtree(cluster.log_dirs()[broker_id])
+    for broker_id in broker_ids:
+        cluster.restart(broker_id)
+
+
+def test_strict_survives_the_loss_of_all_disks_but_one() -> None:
+    with LiteCluster(brokers=3, profile="strict") as cluster:
+        create_topic(cluster, "t", 3, 3)
+        with Load(cluster, "t", 3) as load:
+            pass
+        for survivor in (1, 2, 3):
+            lose_disks(cluster, *{1, 2, 3} - {survivor})
+            for index in range(3):
+                eventually(lambda index=index: in_sync(cluster, "t", index) == {1, 2, 3})  # type: ignore[misc]
+            load.check(cluster)
+
+
+def test_the_default_survives_the_loss_of_one_disk_at_the_worst_moment() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        leader = partition_of(cluster, "t").leader
+        absent, other = sorted({1, 2, 3} - {leader})
+        cluster.kill(absent)
+        # Two have it, and one of them loses its disk.
+        assert send(cluster, "t", b"a", b"b") == [None, None]
+        cluster.stop_node(other)
+        cluster.stop_node(leader)
+        shutil.rmtree(cluster.log_dirs()[leader])
+        cluster.restart(leader)
+        cluster.restart(absent)
+        # Neither of these has everything, and neither may lead.
+        assert partition_of(cluster, "t").leader == -1
+        cluster.restart(other)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        assert read(cluster, "t")[0] == [b"a", b"b"]
+        assert send(cluster, "t", b"c") == [None]
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def test_where_the_only_copy_is_lost_nobody_pretends() -> None:
+    with LiteCluster(brokers=3, profile="available") as cluster:
+        create_topic(cluster, "t", 1, 3)
+        leader = partition_of(cluster, "t").leader
+        for other in {1, 2, 3} - {leader}:
+            cluster.kill(other)
+        assert send(cluster, "t", b"only here") == [None]
+        cluster.stop_node(leader)
+        shutil.rmtree(cluster.log_dirs()[leader])
+        for broker_id in (1, 2, 3):
+            cluster.restart(broker_id)
+        assert partition_of(cluster, "t").leader == -1
+        assert send(cluster, "t", b"x", **SHORT) == REFUSED
