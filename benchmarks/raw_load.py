@@ -2,15 +2,19 @@
 
 Rules of this file:
 - It speaks versions that every Kafka since 2.8 has, to whichever cluster: Produce 9, Fetch 12.
-- A client has one connection to each broker that leads, and keeps so many requests in flight.
-- Every answer is looked at: an error ends the run.
+- Clients are shared out over the brokers that lead, at least one for each; a client has one
+  connection, keeps so many requests in flight, and a share of the partitions.
+- Every answer is looked at: an error ends the run, but for a leader of a new topic that does not
+  know of itself yet.
 """
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import NamedTuple
 
@@ -24,12 +28,14 @@ from shoal.wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
+from shoal.wire.framing import Part
 from shoal.wire.produce import ProducePartition, decode_produce_response, encode_produce_request
 from shoal.wire.records import Record, encode_batch
 
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
 _ALL_ACKS = -1
+_NOT_LEADER = 6
 _TIMEOUT_S = 60.0
 _FRAME_LIMIT_BYTES = 256 * 1024 * 1024
 _PARTITION_MAX_BYTES = 1024 * 1024
@@ -59,9 +65,11 @@ class RawProduce:
 def batch_of(record_count: int, value_bytes: int) -> bytearray:
     """A batch of equal records without keys."""
     value = bytes(range(256)) * (value_bytes // 256 + 1)
+    # Of today: Apache Kafka deletes what is a week old, by these timestamps.
+    now_ms = time.time_ns() // 1_000_000
     return encode_batch(
         [
-            Record(offset=number, timestamp=1_750_000_000_000, key=None, value=value[:value_bytes])
+            Record(offset=number, timestamp=now_ms, key=None, value=value[:value_bytes])
             for number in range(record_count)
         ]
     )
@@ -87,6 +95,20 @@ def produce(bootstrap: str, topic: str, load: RawProduce, total_bytes: int) -> i
 def consume(bootstrap: str, topic: str, total_bytes: int, *, clients: int = 1) -> int:
     """Read at least `total_bytes` of batches from the start; partitions are split over clients."""
     return asyncio.run(_consume(leaders(bootstrap, topic), topic, total_bytes, clients))
+
+
+def produce_and_consume(bootstrap: str, topic: str, load: RawProduce, total_bytes: int) -> int:
+    """Both at once, with as many consumers as producers; returns the bytes that were written."""
+    led = leaders(bootstrap, topic)
+
+    async def run() -> int:
+        written_bytes, _ = await asyncio.gather(
+            _produce(led, topic, load, total_bytes),
+            _consume(led, topic, total_bytes, load.clients),
+        )
+        return written_bytes
+
+    return asyncio.run(run())
 
 
 # Producing
@@ -123,23 +145,28 @@ async def _produce_lane(
         chosen = [number for number in next(groups) if next(wanted, None) is not None]
         if not chosen:
             return written_bytes
-        items = [ProducePartition(topic, number, load.batch) for number in chosen]
-
-        def encode(correlation_id: int, items: Sequence[ProducePartition] = items) -> list[bytes]:
-            return encode_produce_request(  # type: ignore[return-value]
-                _PRODUCE_VERSION,
-                correlation_id=correlation_id,
-                client_id="benchmark",
-                transactional_id=None,
-                acks=_ALL_ACKS,
-                timeout_ms=30_000,
-                partitions=items,
+        left = chosen
+        while left:
+            items = [ProducePartition(topic, number, load.batch) for number in left]
+            answer = await connection.request(
+                partial(_produce_request, items), name="Produce", timeout_s=_TIMEOUT_S
             )
+            answers = decode_produce_response(_PRODUCE_VERSION, answer)
+            left = [each.partition for each in answers if each.error_code == _NOT_LEADER]
+            assert all(each.error_code in {0, _NOT_LEADER} for each in answers), answers
+        written_bytes += len(chosen) * load.record_bytes
 
-        answer = await connection.request(encode, name="Produce", timeout_s=_TIMEOUT_S)
-        for partition in decode_produce_response(_PRODUCE_VERSION, answer):
-            assert partition.error_code == 0, partition
-        written_bytes += len(items) * load.record_bytes
+
+def _produce_request(items: list[ProducePartition], correlation_id: int) -> list[Part]:
+    return encode_produce_request(
+        _PRODUCE_VERSION,
+        correlation_id=correlation_id,
+        client_id="benchmark",
+        transactional_id=None,
+        acks=_ALL_ACKS,
+        timeout_ms=30_000,
+        partitions=items,
+    )
 
 
 # Consuming
@@ -148,12 +175,12 @@ async def _produce_lane(
 async def _consume(led: list[Leader], topic: str, total_bytes: int, clients: int) -> int:
     left = _Left(total_bytes)
     async with _connections(led, clients, in_flight=1) as connections:
-        lanes = []
-        for place, (connection, partitions) in enumerate(connections):
-            own = partitions[place % clients :: clients]
-            if own:
-                lanes.append(_consume_lane(connection, topic, dict.fromkeys(own, 0), left))
-        await asyncio.gather(*lanes)
+        await asyncio.gather(
+            *(
+                _consume_lane(connection, topic, dict.fromkeys(partitions, 0), left)
+                for connection, partitions in connections
+            )
+        )
     return total_bytes - left.count_bytes
 
 
@@ -171,21 +198,9 @@ async def _consume_lane(
             for number, offset in offsets.items()
         ]
 
-        def encode(correlation_id: int, wanted: list[FetchPartition] = wanted) -> list[bytes]:
-            return [
-                encode_fetch_request(
-                    _FETCH_VERSION,
-                    correlation_id=correlation_id,
-                    client_id="benchmark",
-                    max_wait_ms=_FETCH_WAIT_MS,
-                    min_bytes=1,
-                    max_bytes=_FETCH_MAX_BYTES,
-                    isolation=READ_UNCOMMITTED,
-                    partitions=wanted,
-                )
-            ]
-
-        answer = await connection.request(encode, name="Fetch", timeout_s=_TIMEOUT_S)
+        answer = await connection.request(
+            partial(_fetch_request, wanted), name="Fetch", timeout_s=_TIMEOUT_S
+        )
         for fetched in decode_fetch_response(_FETCH_VERSION, answer).partitions:
             assert fetched.error_code == 0, fetched
             left.count_bytes -= len(fetched.records)
@@ -193,22 +208,37 @@ async def _consume_lane(
                 offsets[fetched.partition] = batch.last_offset + 1
 
 
+def _fetch_request(wanted: list[FetchPartition], correlation_id: int) -> list[Part]:
+    request = encode_fetch_request(
+        _FETCH_VERSION,
+        correlation_id=correlation_id,
+        client_id="benchmark",
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=_FETCH_MAX_BYTES,
+        isolation=READ_UNCOMMITTED,
+        partitions=wanted,
+    )
+    return [request]
+
+
 @asynccontextmanager
 async def _connections(
     led: list[Leader], clients: int, in_flight: int
 ) -> AsyncIterator[list[tuple[Connection, tuple[int, ...]]]]:
-    """As many clients, each with one connection to every leader."""
+    """As many clients, each with its partitions of one leader."""
     made: list[tuple[Connection, tuple[int, ...]]] = []
     try:
         for leader in led:
-            for _ in range(clients):
+            count = max(1, min(clients // len(led), len(leader.partitions)))
+            for place in range(count):
                 connection = await connect(
                     leader.host,
                     leader.port,
                     max_in_flight=in_flight,
                     limit_bytes=_FRAME_LIMIT_BYTES,
                 )
-                made.append((connection, leader.partitions))
+                made.append((connection, leader.partitions[place::count]))
         yield made
     finally:
         for connection, _ in made:
