@@ -29,6 +29,8 @@ Bytes = bytes | bytearray | memoryview
 Tags = Iterable[tuple[int, bytes]]
 
 _REQUEST_HEADER = Struct(">hhi")
+# Much faster than to ask the enumeration, which brokers would do for every request.
+_KEYS = {int(key): key for key in ApiKey}
 
 
 class RequestFrame(NamedTuple):
@@ -171,8 +173,8 @@ def decode_body(frame: Bytes, message_type: type[PayloadT], position: int) -> Pa
 
 def _key(number: int) -> ApiKey:
     try:
-        return ApiKey(number)
-    except ValueError:
+        return _KEYS[number]
+    except KeyError:
         raise UnsupportedVersion(f"{number} is the API key of no known request") from None
 
 

@@ -94,12 +94,16 @@ class Cursor:
         length = self.varint(what) - 1 if self.flexible else self._length(INT16, what)
         if length < 0:
             return None
-        data = self.take(length, what)
+        position = self.position
+        end = position + length
+        if end > self.end:
+            self._raise_truncated(what, length)
+        self.position = end
         try:
-            return str(data, "utf-8")
+            return str(self.view[position:end], "utf-8")
         except UnicodeDecodeError as error:
             message = f"{what}: not UTF-8 ({error.reason})"
-            raise Malformed(message, position=self.position - length + error.start) from None
+            raise Malformed(message, position=position + error.start) from None
 
     def blob(self, what: str) -> memoryview | None:
         """Bytes as a view into the message, or None where the bytes say null."""

@@ -27,6 +27,7 @@ from shoal.wire.hot import (
     encoder,
     node_endpoints_bytes,
     read_current_leader,
+    read_topic_id,
     read_topics,
 )
 from shoal.wire.messages import (
@@ -38,10 +39,11 @@ from shoal.wire.primitives import INT32, INT64, Cursor
 
 PRODUCE_VERSIONS = range(3, 14)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FLEXIBLE_FROM = 9
 _VERSIONS = Versions(
     "Produce",
     PRODUCE_VERSIONS,
-    flexible_from=9,
+    flexible_from=_FLEXIBLE_FROM,
     topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
 )
 
@@ -52,6 +54,9 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 
 _ANSWER_FROM_3 = Struct(">ihqq")
 _ANSWER_FROM_5 = Struct(">ihqqq")
+# A flexible answer with nothing behind its numbers: no errors of records, no message, no tags.
+_PLAIN_ANSWER = Struct(">ihqqqBBB")
+_NO_REMARKS_BYTES = (1, 0, 0)
 _ANSWER_TAGS = {0: read_current_leader}
 
 _PART_TYPES = (bytes, bytearray, memoryview)  # a union would take ten times as long to check
@@ -108,6 +113,11 @@ class ProduceAnswer(NamedTuple):
     topic_id: UUID | None = None
 
 
+# The fields of an answer from `partition` to `log_start_offset`, and those behind them.
+_NUMBERS, _REMARKS = slice(1, 6), slice(6, 9)
+_NO_REMARKS = (None, (), None)
+
+
 @encoder
 def encode_produce_request(
     version: int,
@@ -149,16 +159,25 @@ def decode_produce_request(version: int, frame: Part, position: int) -> ProduceR
     transactional_id = cursor.nullable_string("transactional id")
     acks, timeout_ms = cursor.fixed(_ACKS_AND_TIMEOUT, "acks and timeout")
 
-    def read(topic: str, topic_id: UUID | None) -> ProducedPartition:
-        (partition,) = cursor.fixed(INT32, "partition")
-        records = cursor.blob("records")
-        if cursor.flexible:
-            cursor.tags("partition")
-        return ProducedPartition(
-            topic, partition, NO_RECORDS if records is None else records, topic_id
-        )
-
-    partitions = read_topics(cursor, read, uses_ids=_VERSIONS.use_ids(version), least_item_size=6)
+    flexible, uses_ids = cursor.flexible, _VERSIONS.use_ids(version)
+    name, topic_id = "", None
+    partitions: list[ProducedPartition] = []
+    # Not by `read_topics`: a broker does this for every few records.
+    for _ in range(cursor.count("topics", least_size=3)):
+        if uses_ids:
+            topic_id = read_topic_id(cursor)
+        else:
+            name = cursor.string("topic name")
+        for _ in range(cursor.count("partitions", least_size=6)):
+            (partition,) = cursor.fixed(INT32, "partition")
+            records = cursor.blob("records")
+            if flexible:
+                cursor.tags("partition")
+            if records is None:
+                records = NO_RECORDS
+            partitions.append(ProducedPartition(name, partition, records, topic_id))
+        if flexible:
+            cursor.tags("topic")
     if cursor.flexible:
         cursor.tags("Produce request")
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
@@ -216,6 +235,10 @@ def _refuse_repetition(partitions: Sequence[ProducePartition], version: int) -> 
 
 
 def _write_answer(writer: Writer[Part], answer: ProduceAnswer, version: int) -> None:
+    if version >= _FLEXIBLE_FROM and answer[_REMARKS] == _NO_REMARKS:
+        # Nearly always.
+        writer.output += _PLAIN_ANSWER.pack(*answer[_NUMBERS], *_NO_REMARKS_BYTES)
+        return
     writer.output += _ANSWER_FROM_3.pack(
         answer.partition, answer.error_code, answer.base_offset, answer.append_time_ms
     )

@@ -86,8 +86,8 @@ class LeaderPartition:
     @property
     def is_under_min_isr(self) -> bool:
         """Too few are in sync to commit anything; a topic cannot ask for more than it has."""
-        least = min(self._settings.min_insync_replicas, len(self._replicas))
-        return len(self._in_sync.confirmed) < least
+        count = len(self._in_sync.confirmed)
+        return count < self._settings.min_insync_replicas and count < len(self._replicas)
 
     @property
     def is_settled(self) -> bool:
@@ -150,6 +150,9 @@ class LeaderPartition:
 
         Duplicates wait too: that a batch was written before does not mean it is committed.
         """
+        if required_offset <= self.high_watermark:
+            self._completed.append(Completed(token, Code.NONE))
+            return
         self._waiting.add(token, required_offset, deadline_ms)
         self._settle_waits()
 
@@ -247,9 +250,15 @@ class LeaderPartition:
 
     def next_deadline_ms(self) -> int | None:
         """When something happens by time alone; None if nothing will."""
-        times = [self._waiting.next_deadline_ms, self._in_sync.next_deadline_ms]
-        times += [self._late_from_ms(peer) for peer in self._peers.values()]
-        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+        earliest_ms = self._waiting.next_deadline_ms
+        deadline_ms = self._in_sync.next_deadline_ms
+        if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
+            earliest_ms = deadline_ms
+        for peer in self._peers.values():
+            deadline_ms = self._late_from_ms(peer)
+            if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
+                earliest_ms = deadline_ms
+        return earliest_ms
 
     def _late_from_ms(self, peer: Peer) -> int | None:
         """When a follower that is not at the end stops being caught up, if that matters."""
@@ -299,6 +308,8 @@ class LeaderPartition:
         return lowest
 
     def _settle_waits(self) -> None:
+        if not self._waiting:
+            return
         self._finish(self._waiting.reached(self.high_watermark), Code.NONE)
         if self.is_under_min_isr:
             self._finish(self._waiting.give_up(), Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

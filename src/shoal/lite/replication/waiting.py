@@ -26,6 +26,10 @@ class WaitingProduces:
         self._by_deadline: list[tuple[int, int, _Wait]] = []
         self._number = 0
 
+    def __bool__(self) -> bool:
+        """Whether someone waits, or waited and has not been dropped yet."""
+        return bool(self._by_offset)
+
     def add(self, token: Any, required_offset: int, deadline_ms: int) -> None:
         """Wait until the high watermark is `required_offset` or more."""
         self._number += 1
