@@ -35,7 +35,8 @@ from shoal.wire.records import Record, encode_batch
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
 _ALL_ACKS = -1
-_NOT_LEADER = 6
+# What a broker says of a topic so new that it has not heard of it.
+_NOT_YET = {3, 6}
 _TIMEOUT_S = 60.0
 _FRAME_LIMIT_BYTES = 256 * 1024 * 1024
 _PARTITION_MAX_BYTES = 1024 * 1024
@@ -152,8 +153,8 @@ async def _produce_lane(
                 partial(_produce_request, items), name="Produce", timeout_s=_TIMEOUT_S
             )
             answers = decode_produce_response(_PRODUCE_VERSION, answer)
-            left = [each.partition for each in answers if each.error_code == _NOT_LEADER]
-            assert all(each.error_code in {0, _NOT_LEADER} for each in answers), answers
+            left = [each.partition for each in answers if each.error_code in _NOT_YET]
+            assert all(each.error_code in {0, *_NOT_YET} for each in answers), answers
         written_bytes += len(chosen) * load.record_bytes
 
 

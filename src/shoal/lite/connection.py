@@ -71,6 +71,7 @@ class Connection:
         self._unsent: deque[Part | LogSlice] = deque()
         self._unsent_bytes = 0
         self._is_reading = True
+        self._is_writing = False
         self._is_ending = False
         self._is_closed = False
         self._loop.add_reader(client, self._on_readable)
@@ -82,7 +83,7 @@ class Connection:
         self._is_ending = True
         self._waiting.clear()
         self._control_reading()
-        if not self._unsent:
+        if self._sent_all():
             self._end()
 
     def abort(self) -> None:
@@ -118,7 +119,7 @@ class Connection:
             for request in frames:
                 self._waiting.append(request)
                 self._waiting_bytes += len(request)
-            self._take_up()
+            self._go_on()
         return count == len(buffer)
 
     def _control_reading(self) -> None:
@@ -133,26 +134,33 @@ class Connection:
 
     # One request after the other
 
+    def _go_on(self) -> None:
+        """Take up what waits and send all answers at once, until either takes time."""
+        while True:
+            self._take_up()
+            if not self._sent_all() or self._underway or not self._waiting:
+                break
+        self._control_reading()
+
     def _take_up(self) -> None:
-        """Answer what waits, until one answer takes time or the client does not read."""
+        """Take up what waits, until one answer takes time or the client does not read."""
         waiting, underway = self._waiting, self._underway
         while waiting and self._unsent_bytes < _UNSENT_LIMIT_BYTES:
             request = waiting[0]
             if underway and not (self._all_written and request[:2] == _PRODUCE_KEY):
-                break
+                return
             waiting.popleft()
             answer = self._answer(request)
             if not underway and (answer is None or isinstance(answer, list)):
                 self._waiting_bytes -= len(request)
                 if answer is not None:
-                    self._send(answer)
+                    self._add(answer)
             else:
                 # Its bytes count until it is answered: something holds its frame.
                 future = self._as_future(answer)
                 self._all_written = isinstance(future, Written)
                 underway.append((future, len(request)))
                 future.add_done_callback(self._on_answer)
-        self._control_reading()
 
     def _answer(self, request: memoryview) -> Answer | Awaitable[Answer]:
         try:
@@ -181,9 +189,9 @@ class Connection:
                 return
             answer = future.result()
             if answer is not None:
-                self._send(answer)
+                self._add(answer)
         if not self._is_closed:
-            self._take_up()
+            self._go_on()
 
     def _hang_up(self, error: BaseException) -> None:
         if isinstance(error, HangUp | WireError):
@@ -194,36 +202,34 @@ class Connection:
 
     # Sending
 
-    def _send(self, answer: Sequence[Part | LogSlice]) -> None:
+    def _add(self, answer: Sequence[Part | LogSlice]) -> None:
         parts = frame(answer)
-        was_idle = not self._unsent
         self._unsent.extend(parts)
         self._unsent_bytes += sum(map(len, parts))
-        # Behind answers that wait for the socket this one waits too.
-        if was_idle and not self._sent_all():
-            self._loop.add_writer(self._socket, self._on_writable)
-
-    def _on_writable(self) -> None:
-        if not self._sent_all():
-            return
-        if self._is_closed:
-            return
-        self._loop.remove_writer(self._socket)
-        if self._is_ending:
-            self._end()
-        else:
-            self._take_up()
 
     def _sent_all(self) -> bool:
-        """Send as much as the socket takes; whether nothing is left to send."""
+        """Send as much as the socket takes; if something is left, go on when it takes more."""
         try:
             while self._unsent:
                 self._send_some()
         except (BlockingIOError, InterruptedError):
+            if not self._is_writing:
+                self._is_writing = True
+                self._loop.add_writer(self._socket, self._on_writable)
             return False
         except OSError:
             self._end()
         return True
+
+    def _on_writable(self) -> None:
+        if not self._sent_all() or self._is_closed:
+            return
+        self._is_writing = False
+        self._loop.remove_writer(self._socket)
+        if self._is_ending:
+            self._end()
+        else:
+            self._go_on()
 
     def _send_some(self) -> None:
         unsent = self._unsent

@@ -5,8 +5,8 @@ much came, and hands out complete frames.
 
 Rules of this file:
 - A large frame is received straight into memory of its own; small frames are copied out of a
-  buffer that is used again. Either way a frame's memory belongs to whoever holds the frame: it
-  is never reused, it is writable, and it holds that frame only.
+  buffer that is used again, several of them from one receive. Either way a frame's memory belongs
+  to whoever holds the frame: it is never reused, it is writable, and it holds that frame only.
 - A length is judged before anything is allocated for it, and memory grows with the bytes that
   came, not with those that were announced: a peer that announces 100 MiB and sends nothing
   costs no more than one that announces 1 MiB.
@@ -29,8 +29,10 @@ LENGTH_SIZE = 4
 
 _LENGTH = Struct(">i")
 _LARGEST_LENGTH = (1 << 31) - 1
-# Frames that fit in here with their length are small.
-_SHARED_SIZE = 32 * 1024
+# The shared buffer begins with the first size; the first frame that needs more makes it grow to
+# the second. Frames that fit in there with their length are small.
+_FIRST_SHARED_SIZE = 32 * 1024
+_SHARED_SIZE = 256 * 1024
 # A large frame's memory begins with this much and then grows sixteenfold, up to the frame's
 # length. For frames of 10 MiB that costs a tenth more CPU than memory for all of it at once;
 # doubling costs eight times as much, in copies and in memory given back to the system.
@@ -41,14 +43,27 @@ _GROWTH = 16
 class FrameDecoder:
     """From a stream of bytes to frames. After an error it is of no further use."""
 
-    __slots__ = ("_end", "_filled", "_large", "_length", "_limit", "_shared", "_start", "_taken")
+    __slots__ = (
+        "_end",
+        "_filled",
+        "_large",
+        "_length",
+        "_limit",
+        "_room",
+        "_shared",
+        "_start",
+        "_taken",
+    )
 
     def __init__(self, limit_bytes: int = DEFAULT_FRAME_LIMIT) -> None:
         self._limit = min(limit_bytes, _LARGEST_LENGTH)
         # The shared buffer holds received bytes from _start to _end.
-        self._shared = memoryview(bytearray(_SHARED_SIZE))
+        self._shared = memoryview(bytearray(_FIRST_SHARED_SIZE))
         self._start = 0
         self._end = 0
+        # How much of it to receive at once: where large frames come, little, as what lands here
+        # of a large frame is copied.
+        self._room = _FIRST_SHARED_SIZE
         # The large frame that is being received, if there is one.
         self._large: memoryview | None = None
         self._filled = 0
@@ -64,7 +79,7 @@ class FrameDecoder:
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where to receive next; never empty, and good until `received`. The hint is asyncio's."""
         if self._large is None:
-            return self._shared[self._end :]
+            return self._shared[self._end : self._end + self._room]
         return self._large[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
@@ -77,8 +92,7 @@ class FrameDecoder:
             length = self._judged_length()
             end = self._start + LENGTH_SIZE + length
             if end > self._end:
-                if LENGTH_SIZE + length > _SHARED_SIZE:
-                    self._begin_large(length)
+                self._expect(length)
                 break
             frames.append(memoryview(bytearray(self._shared[self._start + LENGTH_SIZE : end])))
             self._taken += end - self._start
@@ -100,9 +114,22 @@ class FrameDecoder:
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
-        elif self._start and self._end > _SHARED_SIZE // 2:
+        elif self._start and self._end > len(self._shared) // 2:
             self._shared[:left] = self._shared[self._start : self._end]
             self._start, self._end = 0, left
+
+    def _expect(self, length: int) -> None:
+        """Make sure that there is a place for the rest of a frame."""
+        size = LENGTH_SIZE + length
+        if size > _SHARED_SIZE:
+            self._begin_large(length)
+            self._room = _FIRST_SHARED_SIZE
+            return
+        if size > len(self._shared):
+            grown = memoryview(bytearray(_SHARED_SIZE))
+            grown[: self._end] = self._shared[: self._end]
+            self._shared = grown
+        self._room = len(self._shared)
 
     def _begin_large(self, length: int) -> None:
         arrived = self._shared[self._start + LENGTH_SIZE : self._end]

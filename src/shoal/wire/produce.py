@@ -56,6 +56,7 @@ _ANSWER_FROM_3 = Struct(">ihqq")
 _ANSWER_FROM_5 = Struct(">ihqqq")
 # A flexible answer with nothing behind its numbers: no errors of records, no message, no tags.
 _PLAIN_ANSWER = Struct(">ihqqqBBB")
+_NO_REMARKS = (None, (), None)
 _NO_REMARKS_BYTES = (1, 0, 0)
 _ANSWER_TAGS = {0: read_current_leader}
 
@@ -111,11 +112,6 @@ class ProduceAnswer(NamedTuple):
     record_errors: Sequence[RecordError] = ()
     current_leader: CurrentLeader | None = None
     topic_id: UUID | None = None
-
-
-# The fields of an answer from `partition` to `log_start_offset`, and those behind them.
-_NUMBERS, _REMARKS = slice(1, 6), slice(6, 9)
-_NO_REMARKS = (None, (), None)
 
 
 @encoder
@@ -235,9 +231,9 @@ def _refuse_repetition(partitions: Sequence[ProducePartition], version: int) -> 
 
 
 def _write_answer(writer: Writer[Part], answer: ProduceAnswer, version: int) -> None:
-    if version >= _FLEXIBLE_FROM and answer[_REMARKS] == _NO_REMARKS:
-        # Nearly always.
-        writer.output += _PLAIN_ANSWER.pack(*answer[_NUMBERS], *_NO_REMARKS_BYTES)
+    # Nearly always there is nothing but the numbers, from `partition` to `log_start_offset`.
+    if version >= _FLEXIBLE_FROM and answer[6:9] == _NO_REMARKS:
+        writer.output += _PLAIN_ANSWER.pack(*answer[1:6], *_NO_REMARKS_BYTES)
         return
     writer.output += _ANSWER_FROM_3.pack(
         answer.partition, answer.error_code, answer.base_offset, answer.append_time_ms
