@@ -109,6 +109,10 @@ class Groups:
                 raise unknown_member(request.member_id)
             group = self.groups[request.group] = Group(request.group, since_wall_ms=now.wall_ms)
         if not self._has_room(group, request.member_id):
+            if (late := group.members.get(request.member_id)) is not None:
+                # The limit was lowered, and others were faster to come back.
+                group.remove(late)
+                self._complete_if_all_joined(now, group)
             message = f"the group has {len(group.members)} members, which is the most it may have"
             raise Refused(Code.GROUP_MAX_SIZE_REACHED, message)
         if group.state is State.DEAD:
