@@ -246,7 +246,7 @@ def test_who_does_not_join_again_is_out(bootstrap: str, group: str) -> None:
 
 def test_who_does_not_ask_for_its_assignment_is_out(bootstrap: str, group: str) -> None:
     with Member(bootstrap, group) as member:
-        member.join(rebalance_ms=300)
+        assert member.join(rebalance_ms=300).error_code == OK
         eventually(lambda: member.heartbeat() == UNKNOWN_MEMBER)
         eventually(lambda: member.described().group_state == "Empty")
 
