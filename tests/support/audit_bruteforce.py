@@ -233,7 +233,8 @@ class Judge:
         begins: dict[Any, int] = {}
         for row in self.h.table("assignments"):
             if row["group"] == self.group:
-                begins.setdefault(tuple(row[k] for k in reader), row["offset"])
+                told = tuple(row[k] for k in reader)
+                begins[told] = max(row["offset"], begins.get(told, 0))
         for row in self.receipts:
             chains.setdefault(tuple(row[k] for k in reader), []).append(row["offset"])
         skips = falls = 0

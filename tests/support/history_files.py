@@ -77,7 +77,7 @@ def write(folder: Path, lines: Iterable[Line]) -> Path:
 def judged(folder: Path, *lines: Line | Iterable[Line]) -> Line:
     """What `--output json` prints of a history."""
     path = write(folder, flat(*lines))
-    return to_json(path, judge_history(path))
+    return to_json(str(path), judge_history(path))
 
 
 def counts(told: Line) -> dict[str, int]:

@@ -185,7 +185,10 @@ class _Group:
             re_read_rate=_ratio(plain["re_reads"], deliveries),
             order=_ratio(plain["F"], plain["F_limit"]),
             loss_rate_bound_95=min(3 / ok, 1.0) if ok and not lost and not pending else None,
-            latency_us={n: statistics(totals.table("latency", g, n)) for n, g in names},
+            latency_us={
+                name: statistics(totals.table("latency", of, name), lost + pending if of else 0)
+                for name, of in names
+            },
             range_us={name: pair and pair[1] - pair[0] for name, pair in ranges.items()},
         )
 

@@ -126,11 +126,12 @@ def examine(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = 
 
 
 def _begins(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
-    """Where each reader was told to begin."""
+    """Where each reader was told to begin; if it was told twice, at the higher offset."""
     names = ("group", "consumer", "assignment", "topic", "partition")
     begins: dict[tuple[Any, ...], int] = {}
     for row in assignments:
-        begins.setdefault(tuple(row[name] for name in names), row["offset"])
+        reader = tuple(row[name] for name in names)
+        begins[reader] = max(row["offset"], begins.get(reader, 0))
     return begins
 
 

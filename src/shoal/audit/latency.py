@@ -19,12 +19,12 @@ def histogram(values: Ints) -> Ints:
     return np.stack(counts_of_values(values), axis=1)
 
 
-def statistics(table: Ints) -> Latency:
+def statistics(table: Ints, undelivered: int = 0) -> Latency:
     """Exact statistics of a histogram, percentiles by nearest rank."""
     values, counts = table[:, 0], table[:, 1]
     total = int(counts.sum())
     if not total:
-        return Latency()
+        return Latency(undelivered=undelivered)
     # Python's integers: a sum of squares of a long run may pass 64 bits.
     weighted = sum(int(v) * int(c) for v, c in zip(values.tolist(), counts.tolist(), strict=True))
     return Latency(
@@ -36,13 +36,35 @@ def statistics(table: Ints) -> Latency:
             name: nearest_rank(table, numerator, denominator)
             for name, numerator, denominator in PERCENTILES
         },
+        undelivered=undelivered,
+        percentiles_owed={
+            name: nearest_rank_owed(table, numerator, denominator, undelivered=undelivered)
+            for name, numerator, denominator in PERCENTILES
+        }
+        if undelivered
+        else {},
     )
+
+
+def _rank(count: int, numerator: int, denominator: int) -> int:
+    return -(-count * numerator // denominator)
+
+
+def nearest_rank_owed(
+    table: Ints, numerator: int, denominator: int, *, undelivered: int
+) -> int | None:
+    """The same with so many samples more, all infinite; None if it is one of them."""
+    total = int(table[:, 1].sum())
+    rank = _rank(total + undelivered, numerator, denominator)
+    if rank > total:
+        return None
+    return int(table[np.searchsorted(np.cumsum(table[:, 1]), rank), 0])
 
 
 def nearest_rank(table: Ints, numerator: int, denominator: int) -> int:
     """The smallest value that at least this share of the samples do not exceed."""
     reached = np.cumsum(table[:, 1])
-    rank = -(-int(reached[-1]) * numerator // denominator)
+    rank = _rank(int(reached[-1]), numerator, denominator)
     return int(table[np.searchsorted(reached, rank), 0])
 
 

@@ -1,7 +1,7 @@
 """`shoal audit`: judge ledgers again, later and elsewhere, with no Kafka in reach.
 
 Runs are judged on Spark; histories of other tools are judged here, one after another, each as a
-run of its own. The exit code is that of the worst verdict.
+run of its own. The exit code is that of the worst verdict, or tells of a missed threshold.
 """
 
 import os
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import rich_click as click
 
+from shoal.audit.thresholds import Threshold, misses, parse
 from shoal.cli import console
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.cli.verdict import EXIT_CODES, show_numbers, show_verdict, worst
 from shoal.experiment.runs import find_run
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
+from shoal.model.findings import Verdict
 from shoal.model.result import Result
 
 
@@ -26,9 +28,16 @@ from shoal.model.result import Result
     "--history",
     "histories",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(exists=True, dir_okay=False),
     metavar="FILE.jsonl",
     help="Judge a run that another tool recorded (docs/history-format.md); may be repeated.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="METRIC<NUMBER",
+    help="What a number must be, e.g. 'latency_ms_p99<250' (docs/metrics.md); may be repeated.",
 )
 @click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
 @click.option(
@@ -49,7 +58,8 @@ from shoal.model.result import Result
 def audit(
     *,
     runs: tuple[str, ...],
-    histories: tuple[Path, ...],
+    histories: tuple[str, ...],
+    thresholds: tuple[str, ...],
     is_self_test: bool,
     plantings: int,
     seed: int,
@@ -65,9 +75,10 @@ def audit(
             "an audit needs either runs or histories",
             remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
         )
+    wanted = parse(thresholds)
     if histories:
-        return _audit_histories(histories, output)
-    return _audit_runs([find_run(runs_dir, run).path for run in runs], output)
+        return _audit_histories(histories, wanted, output)
+    return _audit_runs([find_run(runs_dir, run).path for run in runs], wanted, output)
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -86,28 +97,52 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
     return ExitCode.PROVEN if tally.passed else ExitCode.UNEXPECTED
 
 
-def _audit_runs(folders: list[Path], output: str) -> ExitCode:
+def _audit_runs(folders: list[Path], wanted: list[Threshold], output: str) -> ExitCode:
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
     with SessionFuture() as session:
         result = judge(folders, session=session)
     if output == "json":
-        console.print_json(result.to_json())
+        console.print_json(result.to_json() | _held_against(result, wanted))
     else:
         show_verdict(result, folders[0])
-    return EXIT_CODES[result.verdict]
+    return _exit_code([(str(folders[0]), result)], wanted)
 
 
-def _audit_histories(paths: tuple[Path, ...], output: str) -> ExitCode:
+def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:
     from shoal.audit.history.verdict import judge_history, to_json
 
     # All are judged before anything is printed: a malformed line anywhere means no verdict.
-    results: list[tuple[Path, Result]] = [(path, judge_history(path)) for path in paths]
+    results = [(path, judge_history(Path(path))) for path in paths]
     if output == "json":
-        console.print_json([to_json(path, result) for path, result in results])
+        told = [to_json(path, result) for path, result in results]
+        console.print_json(
+            [
+                line | _held_against(result, wanted)
+                for line, (_, result) in zip(told, results, strict=True)
+            ]
+        )
     else:
         for path, result in results:
-            console.out.print(f"{path}", style="bold", markup=False)
+            console.out.print(path, style="bold", markup=False)
             show_numbers(result)
-    return EXIT_CODES[worst(result.verdict for _, result in results)]
+    return _exit_code(results, wanted)
+
+
+def _held_against(result: Result, wanted: list[Threshold]) -> dict[str, object]:
+    """What became of each threshold, for machines; nothing where none was given."""
+    missed = {miss.threshold.text: miss.value for miss in reversed(misses(result, wanted))}
+    told = [{"threshold": t.text, "met": t.text not in missed} for t in wanted]
+    return {"thresholds": told} if wanted else {}
+
+
+def _exit_code(results: list[tuple[str, Result]], wanted: list[Threshold]) -> ExitCode:
+    """Violated comes before a missed threshold, and that before inconclusive."""
+    missed = [(name, miss) for name, result in results for miss in misses(result, wanted)]
+    for name, miss in missed:
+        console.say(f"threshold not met in {name}: {miss}", style="bold red")
+    verdict = worst(result.verdict for _, result in results)
+    if missed and verdict is not Verdict.VIOLATED:
+        return ExitCode.THRESHOLDS_FAILED
+    return EXIT_CODES[verdict]

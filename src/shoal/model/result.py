@@ -10,6 +10,7 @@ Rules:
   fields that it does not know.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
@@ -58,24 +59,53 @@ class FindingResult:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Exact statistics of latencies in microseconds."""
+    """Exact statistics of latencies in microseconds.
+
+    `undelivered` is how many messages were lost or are pending; `percentiles_owed` are the
+    percentiles with each of them counted as infinitely late, None where that is infinite.
+    """
 
     count: int = 0
     negative: int = 0
     mean: float | None = None
     max: int | None = None
     percentiles: dict[str, int] = field(default_factory=dict)
+    undelivered: int = 0
+    percentiles_owed: dict[str, int | None] = field(default_factory=dict)
+
+    def owed(self) -> dict[str, float | None]:
+        """Statistics as thresholds see them: what did not arrive is infinitely late."""
+        if not self.undelivered:
+            return {**self.percentiles, "mean": self.mean, "max": self.max}
+        told = {name: self.percentiles_owed.get(name) for name, _, _ in PERCENTILES}
+        finite = {name: math.inf if value is None else value for name, value in told.items()}
+        return {**finite, "mean": math.inf, "max": math.inf}
 
     def to_json(self) -> Json:
         head = {"count": self.count, "negative": self.negative, "mean": self.mean}
         names = [name for name, _, _ in PERCENTILES]
-        return {**head, **{name: self.percentiles.get(name) for name in names}, "max": self.max}
+        plain: Json = {
+            **head,
+            **{name: self.percentiles.get(name) for name in names},
+            "max": self.max,
+        }
+        if self.undelivered:
+            owed = {name: self.percentiles_owed.get(name) for name in names}
+            plain |= {"undelivered": self.undelivered, "owed": owed}
+        return plain
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         names = [name for name, _, _ in PERCENTILES if data.get(name) is not None]
-        percentiles = {name: data[name] for name in names}
-        return cls(data["count"], data["negative"], data["mean"], data["max"], percentiles)
+        return cls(
+            data["count"],
+            data["negative"],
+            data["mean"],
+            data["max"],
+            percentiles={name: data[name] for name in names},
+            undelivered=data.get("undelivered", 0),
+            percentiles_owed=dict(data.get("owed", {})),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +259,11 @@ class GroupResult:
     series: Series = field(default_factory=Series)
     strips: tuple[Strip, ...] = ()
     histogram: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def empty(cls) -> Self:
+        """What a run in which nothing happened comes to."""
+        return cls(Verdict.INCONCLUSIVE, "")
 
     def to_json(self) -> Json:
         return {

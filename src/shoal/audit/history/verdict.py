@@ -35,11 +35,11 @@ def _unshift(group: GroupResult) -> GroupResult:
     return replace(group, findings=findings)
 
 
-def to_json(path: Path, result: Result) -> Json:
-    """One element of the array that `--output json` prints."""
+def to_json(name: str, result: Result) -> Json:
+    """One element of the array that `--output json` prints; `name` is the file as it was given."""
     found = result.findings
     return {
-        "history": str(path),
+        "history": name,
         "verdict": result.verdict.value,
         "sentence": result.sentence,
         "findings": {name: {"count": finding.count} for name, finding in found.items()},

@@ -278,7 +278,8 @@ class PlainJudge:
         chains: dict[Any, list[int]] = defaultdict(list)
         begins: dict[Any, int] = {}
         for line in self.kinds["assign"]:
-            begins.setdefault((line["consumer"], line["assignment"], *log_of(line)), line["offset"])
+            reader = (line["consumer"], line["assignment"], *log_of(line))
+            begins[reader] = max(line["offset"], begins.get(reader, 0))
         for line in self.receipts:
             chains[line["consumer"], line["assignment"], *log_of(line)].append(line["offset"])
         skips, falls = [], []
@@ -414,7 +415,11 @@ class PlainJudge:
         samples["producer"] = [
             send["acked_us"] - send["sent_us"] for send in self.best.values() if _acked(send)
         ]
-        return {name: _statistics(sorted(own)) for name, own in samples.items()}
+        late = sum(why != "superseded" for why in self.losses().values())
+        return {
+            name: _statistics(sorted(own), 0 if name == "producer" else late)
+            for name, own in samples.items()
+        }
 
     def ranges(self) -> dict[str, int | None]:
         appended = [
@@ -446,17 +451,22 @@ def _ratio(numerator: int, denominator: int) -> float | None:
     return numerator / denominator if denominator else None
 
 
-def _statistics(ordered: list[int]) -> dict[str, Any]:
+def _statistics(ordered: list[int], undelivered: int) -> dict[str, Any]:
     shares = {"p50": 5000, "p75": 7500, "p90": 9000, "p95": 9500}
     shares |= {"p99": 9900, "p99.9": 9990, "p99.99": 9999}
-    told: dict[str, Any] = {
-        name: next(
-            (v for n, v in enumerate(ordered, 1) if 10_000 * n >= share * len(ordered)), None
-        )
-        for name, share in shares.items()
-    }
+    told: dict[str, Any] = {name: _percentile(ordered, share) for name, share in shares.items()}
+    if undelivered:
+        never: list[Any] = [None] * undelivered
+        told["undelivered"] = undelivered
+        told["owed"] = {n: _percentile([*ordered, *never], share) for n, share in shares.items()}
     told["count"] = len(ordered)
     told["negative"] = sum(value < 0 for value in ordered)
     told["mean"] = _ratio(sum(ordered), len(ordered))
     told["max"] = ordered[-1] if ordered else None
     return told
+
+
+def _percentile(ordered: list[Any], share: int) -> Any:
+    """The smallest sample that at least `share` of ten thousand do not exceed."""
+    total = len(ordered)
+    return next((v for n, v in enumerate(ordered, 1) if 10_000 * n >= share * total), None)

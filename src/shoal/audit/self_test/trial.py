@@ -107,7 +107,7 @@ def _judged(lines: list[Line], sizes: Sizes) -> Result:
 def _differences(lines: list[Line], result: Result) -> Iterator[str]:
     """Where the two judges do not agree."""
     plain = PlainJudge(lines)
-    told = to_json(Path("planted"), result)
+    told = to_json("planted", result)
     wanted = plain.findings()
     have = {
         name: (found.count, _witness(name, found.witness or {}))
