@@ -9,10 +9,16 @@ from itertools import count
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from shoal.systems.clusters import Cluster
 from support.engines import running_cluster
+from support.lite_clusters import eventually
 
 PATIENCE_S = 30.0
 _numbers = count(1)
@@ -58,9 +64,22 @@ def new_topic(bootstrap: str, new_name: Callable[[str], str]) -> Callable[..., s
         with AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}) as admin:
             wanted = NewTopic(name, partitions, 1, config=settings)
             admin.create_topics([wanted])[name].result(PATIENCE_S)
+            eventually(lambda: _is_led(admin, name, partitions))
         return name
 
     return create
+
+
+def _is_led(admin: AdminClient, name: str, partitions: int) -> bool:
+    """Whether all leaders know of themselves, which with Apache Kafka takes a moment."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(name, index): latest for index in range(partitions)}
+    try:
+        for answer in admin.list_offsets(wanted).values():
+            answer.result(PATIENCE_S)
+    except KafkaException:
+        return False
+    return True
 
 
 @pytest.fixture

@@ -112,8 +112,6 @@ def test_unknown_topics_by_name_and_by_id(client: PlainClient, topic: str) -> No
 def test_a_session_that_was_never_made(client: PlainClient, topic: str) -> None:
     response = client.fetch(at(topic, 0), session_id=77, session_epoch=1)
     assert (response.error_code, response.partitions) == (Code.FETCH_SESSION_ID_NOT_FOUND, [])
-    opened = client.fetch(at(topic, 0), session_id=0, session_epoch=0)
-    assert (opened.error_code, opened.session_id) == (0, 0)
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_wait_leaves_nothing(

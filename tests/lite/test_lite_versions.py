@@ -229,7 +229,7 @@ def test_every_version_of_produce(client: PlainClient, topic: str, version: int)
     assert answer.log_start_offset == (0 if version >= 5 else -1)
 
 
-@pytest.mark.parametrize("version", range(4, 17))
+@pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_of_fetch(client: PlainClient, topic: str, version: int) -> None:
     batch = batch_of(b"a", b"b")
     client.produce(topic, batch)
@@ -254,7 +254,7 @@ def test_api_versions_tells_what_is_registered(client: PlainClient) -> None:
     )
     ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     assert ranges[ApiKey.PRODUCE] == (0, 12)
-    assert ranges[ApiKey.FETCH] == (4, 16)
+    assert ranges[ApiKey.FETCH] == (4, 18)
     assert ranges.keys() == APIS.keys()
 
 

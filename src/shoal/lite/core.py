@@ -41,6 +41,7 @@ from shoal.lite.controller.requests import (
 from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
 from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
+from shoal.lite.fetch_sessions import FetchSessions
 from shoal.lite.groups.shard import GroupShard
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
@@ -92,6 +93,9 @@ class BrokerCore:
         self._left_s: dict[int, float] = {}
         self._heart: asyncio.Task[None] | None = None
         self._is_dismissed = False
+        self.fetch_sessions = FetchSessions(
+            self.layers.integer("max.incremental.fetch.session.cache.slots")
+        )
         self._producer_ids: Iterable[int] = iter(())
 
     @property
@@ -208,7 +212,16 @@ class BrokerCore:
 
     def partition(self, topic: str, index: int) -> Partition:
         """The replica; `Refused` if there is none here, or if it is offline."""
-        return self.replicas.partition(TopicPartition(topic, index))
+        try:
+            return self.replicas.partition(TopicPartition(topic, index))
+        except Refused as refused:
+            known = self.state.topics.get(topic)
+            if refused.code != Code.UNKNOWN_TOPIC_OR_PARTITION or known is None:
+                raise
+            if index not in known.partitions:
+                raise
+            message = f"{topic}-{index} has no replica at broker {self.spec.broker_id}"
+            raise Refused(Code.NOT_LEADER_OR_FOLLOWER, message) from refused
 
     def topic_name(self, topic_id: UUID | None) -> str:
         """The name behind a topic's id; `Refused` if there is no such topic."""

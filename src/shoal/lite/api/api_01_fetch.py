@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4 to 16.
+"""Fetch (1), versions 4 to 18.
 
 Behaviour
 - Whole batches from the one that holds the offset, up to the high watermark. The first batch of
@@ -13,27 +13,24 @@ Behaviour
 - Followers fetch too, up to the end of the log: see `replica_fetch`.
 
 Versions
-- 7 fetch sessions (KIP-227): every answer carries session id 0, which tells the client that
-  none was made, and it goes on sending whole requests. A request within a session that we
-  never made gets FETCH_SESSION_ID_NOT_FOUND.
+- 7 fetch sessions (KIP-227): see `fetch_sessions`. Followers are given none.
 - 9 leader epochs. 11 racks; older clients are served by leaders only. 12 flexible. 13 topic ids
   (KIP-516): an id that is not known gets UNKNOWN_TOPIC_ID. 15 replicas tell their epoch
-  (KIP-903). 16 endpoints of new leaders (KIP-951).
-
-Gaps
-- No sessions, no tiered storage (17).
+  (KIP-903). 16 endpoints of new leaders (KIP-951). 17 and 18 have news for controllers only.
 """
 
 import asyncio
 
 from shoal.lite.api.fetch_answers import Fetched, as_records, encoded, failed
+from shoal.lite.api.new_leaders import current_leader, endpoints
 from shoal.lite.api.preferred_replica import preferred_replica
 from shoal.lite.api.registry import Answer, Request, register
 from shoal.lite.api.replica_fetch import answer_replica
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
+from shoal.lite.fetch_sessions import Turn
 from shoal.lite.log.slices import NOTHING, LogSlice
-from shoal.lite.partition import Partition
+from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.wire.api_keys import ApiKey
@@ -49,22 +46,35 @@ from shoal.wire.fetch import (
 
 _FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_NO_SESSION = 0
+_FIRST_VERSION_WITH_ENDPOINTS = 16
+_WRONG_LEADER = {Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH}
 # A long poll ends, whatever the client says, before clients give up on a broker.
 _LONGEST_WAIT_MS = 600_000
 
 
 def handle(core: BrokerCore, request: Request) -> "Answer | asyncio.Future[Answer]":
     fetch = decode_fetch_request(request.version, request.frame, request.header.body_position)
-    if fetch.session_id != _NO_SESSION:
-        return encoded(request, [], Code.FETCH_SESSION_ID_NOT_FOUND)
     wait_ms = min(fetch.max_wait_ms, _LONGEST_WAIT_MS)
     if fetch.replica_id >= 0:
         return answer_replica(core, request, fetch, wait_ms)
+    try:
+        uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        turn = core.fetch_sessions.turn(monotonic_ms(), fetch, uses_ids=uses_ids)
+    except Refused as refused:
+        return encoded(request, [], refused.code)
+    fetch = fetch._replace(partitions=turn.partitions)
     read = _Read(core, request, fetch)
     if wait_ms <= 0 or fetch.min_bytes <= 0 or read.has_enough:
-        return encoded(request, read.partitions)
-    return _Wait(core, request, fetch, read).begin(wait_ms)
+        return _answer(core, request, turn, read)
+    return _Wait(core, request, fetch, turn).begin(wait_ms, read)
+
+
+def _answer(core: BrokerCore, request: Request, turn: Turn, read: "_Read") -> Answer:
+    told = turn.told(read.partitions)
+    leaders = [answer.current_leader for answer in told] if read.has_error else []
+    return encoded(
+        request, told, session_id=turn.session_id, node_endpoints=endpoints(core, leaders)
+    )
 
 
 class _Read:
@@ -73,6 +83,7 @@ class _Read:
     def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest) -> None:
         self._core = core
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        self._tells_leaders = request.version >= _FIRST_VERSION_WITH_ENDPOINTS
         self._may_follow = request.version >= _FIRST_VERSION_WITH_RACKS
         self._rack_id = fetch.rack_id
         self._is_committed = fetch.isolation == READ_COMMITTED
@@ -104,7 +115,7 @@ class _Read:
                     aborted = partition.log.aborted_in(item.offset, records, upper_offset)
         except Refused as refused:
             self.has_error = True
-            return failed(item, refused.code)
+            return self._failed(item, refused.code)
         self.has_error = self.has_error or diverging is not None or nearer is not None
         self.readable.append(partition)
         return PartitionAnswer(
@@ -119,6 +130,13 @@ class _Read:
             preferred_read_replica=NO_REPLICA if nearer is None else nearer,
             records=as_records(records),
         )
+
+    def _failed(self, item: FetchPartition, code: Code) -> Fetched:
+        if not self._tells_leaders or code not in _WRONG_LEADER:
+            return failed(item, code)
+        name = self._core.topic_name(item.topic_id)
+        leader = current_leader(self._core, name, item.partition)
+        return failed(item, code)._replace(current_leader=leader)
 
     def _nearer(
         self, role: LeaderPartition | FollowerPartition, item: FetchPartition
@@ -147,26 +165,27 @@ class _Read:
 class _Wait:
     """A request that waits for data; a waiter of each of its partitions."""
 
-    def __init__(
-        self, core: BrokerCore, request: Request, fetch: FetchRequest, read: _Read
-    ) -> None:
+    def __init__(self, core: BrokerCore, request: Request, fetch: FetchRequest, turn: Turn) -> None:
         self._core = core
         self._request = request
         self._fetch = fetch
-        self._partitions = read.readable
-        self._missing_bytes = fetch.min_bytes - read.size_bytes
+        self._turn = turn
+        self._missing_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[Answer] = self._loop.create_future()
 
-    def begin(self, wait_ms: int) -> "asyncio.Future[Answer]":
+    def begin(self, wait_ms: int, read: _Read) -> "asyncio.Future[Answer]":
+        """`read` is what there was when the request came."""
+        self._missing_bytes = self._fetch.min_bytes - read.size_bytes
+        partitions = read.readable
         timer = self._loop.call_later(wait_ms / 1000, self._finish)
 
         def leave(_: object) -> None:
             timer.cancel()
-            for partition in self._partitions:
+            for partition in partitions:
                 partition.readers.discard(self)
 
-        for partition in self._partitions:
+        for partition in partitions:
             partition.readers.add(self)
         # Also when the client has gone and the connection cancels the future.
         self._future.add_done_callback(leave)
@@ -194,7 +213,7 @@ class _Wait:
     def _finish(self) -> None:
         if not self._future.done():
             read = _Read(self._core, self._request, self._fetch)
-            self._future.set_result(encoded(self._request, read.partitions))
+            self._future.set_result(_answer(self._core, self._request, self._turn, read))
 
 
-API = register(ApiKey.FETCH, 4, 16, handle)
+API = register(ApiKey.FETCH, 4, 18, handle)

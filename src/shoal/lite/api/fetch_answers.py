@@ -12,6 +12,7 @@ from shoal.wire.fetch import (
     PartitionAnswer,
     encode_fetch_response,
 )
+from shoal.wire.hot import NodeEndpoint
 
 # Less than this is cheaper to read and to send along with the rest of the response.
 _LEAST_SENT_FROM_FILE_BYTES = 16 * 1024
@@ -40,12 +41,18 @@ def failed(item: FetchPartition, code: Code, log_start_offset: int = NO_OFFSET) 
 
 
 def encoded(
-    request: Request, partitions: Sequence[Fetched], error_code: Code = Code.NONE
+    request: Request,
+    partitions: Sequence[Fetched],
+    error_code: Code = Code.NONE,
+    *,
+    session_id: int = NO_SESSION_ID,
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Answer:
     return encode_fetch_response(
         request.version,
         correlation_id=request.header.correlation_id,
-        session_id=NO_SESSION_ID,
+        session_id=session_id,
         error_code=error_code,
         partitions=partitions,
+        node_endpoints=node_endpoints,
     )
