@@ -121,6 +121,16 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "producer_epoch": 0,
         "committed": True,
     },
+    ApiKey.TXN_OFFSET_COMMIT: {
+        "transactional_id": "x",
+        "group_id": "g",
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [],
+    },
     ApiKey.WRITE_TXN_MARKERS: {"markers": []},
     ApiKey.UPDATE_FEATURES: {
         "timeout": TIMEOUT_MS,

@@ -43,6 +43,7 @@ from shoal.lite.groups.records import (
 from shoal.lite.groups.settings import group_settings, offsets_retention_ms
 from shoal.lite.log.header import BatchHeader
 from shoal.lite.partition import monotonic_ms
+from shoal.lite.transactions.guards import Guard
 from shoal.wire.errors import WireError
 from shoal.wire.records import Record
 
@@ -201,6 +202,7 @@ class GroupShard:
         *,
         producer_id: int,
         producer_epoch: int,
+        guard: Guard | None,
     ) -> "asyncio.Future[None]":
         """Write offsets down that count if the transaction commits; done when that is sure."""
         self._groups.check_commit(_now(), group, identity, is_transactional=True)
@@ -209,6 +211,7 @@ class GroupShard:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=True,
+            guard=guard,
         )
         keys = [OffsetKey(group, *place) for place in offsets]
         self._unsettled.update(keys)
