@@ -52,6 +52,39 @@ class NodeStatus:
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """A controller that votes, or a node that follows the metadata, as the leader sees it."""
+
+    id: int
+    # Names its disk.
+    directory: str
+    log_end_offset: int
+    # How many records it does not have yet.
+    lag: int
+    last_fetch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """The controllers, and who of them is active."""
+
+    leader: int
+    epoch: int
+    high_watermark: int
+    log_end_offset: int
+    voters: tuple[QuorumMember, ...]
+    observers: tuple[QuorumMember, ...]
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Self:
+        members = {
+            name: tuple(QuorumMember(**member) for member in told[name])
+            for name in ("voters", "observers")
+        }
+        return cls(**told | members)
+
+
 class LiteCluster:
     """A cluster, started by `start` or as a context manager; all calls wait until it is done."""
 
@@ -62,6 +95,7 @@ class LiteCluster:
         name: str | None = None,
         properties: Mapping[str, str] | None = None,
         *,
+        controllers: int | None = None,
         profile: str | None = None,
         host: str = "127.0.0.1",
         detached: bool = False,
@@ -74,17 +108,24 @@ class LiteCluster:
         when the folder was last used; in a new one there is one broker. A folder that has more
         brokers than are asked for is started with all of them.
 
+        With `controllers` the metadata is kept by so many processes of their own, of which a
+        majority must be up; three survive the death of any one of them. Without, the supervisor
+        is the controller.
+
         `host` is where brokers listen and what clients are told. `detached` clusters are not
         bound to this process, and need a folder to be found by.
         """
         if brokers is not None and brokers < 1:
             raise UsageError(f"{brokers} brokers: a cluster has at least one")
+        if controllers is not None and controllers < 1:
+            raise UsageError(f"{controllers} controllers: a quorum has at least one")
         if detached and directory is None:
             raise UsageError("a detached cluster needs a folder, to be found by")
         check_properties(properties or {})
         check_profile(profile)
         self.name = name or "lite"
         self._brokers = brokers
+        self._controllers = controllers
         self._directory = None if directory is None else Path(directory).absolute()
         self._profile = profile
         self._properties = dict(properties or {})
@@ -112,6 +153,7 @@ class LiteCluster:
         spec = SupervisorSpec(
             directory=str(directory),
             brokers=self._brokers,
+            controllers=self._controllers,
             host=self._host,
             profile=self._profile,
             properties=self._properties,
@@ -212,6 +254,15 @@ class LiteCluster:
         """All brokers, dead ones too."""
         return [NodeStatus(**node) for node in self._command("status")["nodes"]]
 
+    def controllers(self) -> list[NodeStatus]:
+        """The controllers that are processes of their own, dead ones too."""
+        return [NodeStatus(**node) for node in self._command("status")["controllers"]]
+
+    def quorum(self) -> QuorumStatus | None:
+        """The controllers as the active one sees them; None while nobody is active."""
+        told = self._command("quorum")["quorum"]
+        return None if told is None else QuorumStatus.from_json(told)
+
     def nodes(self) -> list[Node]:
         """The brokers that have a process, paused ones too."""
         return [
@@ -260,6 +311,11 @@ class LiteCluster:
         Refused where a partition would be left with fewer replicas than it has.
         """
         self._command("remove", node_id)
+
+    def replace_controller(self, node_id: int) -> None:
+        """Give a controller an empty disk: its vote is taken, and given back when it has caught
+        up. Needs a majority without it."""
+        self._command("replace", node_id)
 
     # What can be done to partitions
 

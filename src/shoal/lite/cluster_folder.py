@@ -5,7 +5,8 @@
     lock              held by the supervisor and all brokers while any of them lives
     supervisor.json   where the running supervisor listens, and the word that it wants to hear
     supervisor.log, broker-1.log
-    metadata/         the disk of the controller: the metadata log
+    metadata/         the disk of the controller inside the supervisor: the metadata log
+    controller-101/   the disk of a controller that is a process, if they are
     broker-1/         the data of broker 1
 """
 
@@ -42,6 +43,8 @@ class ClusterFolder:
     cluster_id: str = ""
     # By broker: the port that it has had since its first start.
     ports: dict[int, int] = field(default_factory=dict)
+    # The same of controllers, where they are processes.
+    controllers: dict[int, int] = field(default_factory=dict)
     # What the cluster was started with, so that it is the same when it is started again.
     profile: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
@@ -49,6 +52,9 @@ class ClusterFolder:
     @property
     def metadata(self) -> Path:
         return self.path / "metadata"
+
+    def controller(self, controller_id: int) -> Path:
+        return self.path / f"controller-{controller_id}"
 
     def broker(self, broker_id: int) -> Path:
         return self.path / f"broker-{broker_id}"
@@ -70,7 +76,8 @@ class ClusterFolder:
             format_version = content["format"]
             if format_version == FORMAT:
                 self.cluster_id = content["cluster_id"]
-                self.ports = {int(key): int(port) for key, port in content["ports"].items()}
+                self.ports = _by_id(content["ports"])
+                self.controllers = _by_id(content.get("controllers", {}))
                 self.profile = content["profile"]
                 self.properties = dict(content["properties"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -86,6 +93,7 @@ class ClusterFolder:
             "format": FORMAT,
             "cluster_id": self.cluster_id,
             "ports": self.ports,
+            "controllers": self.controllers,
             "profile": self.profile,
             "properties": self.properties,
         }
@@ -151,6 +159,10 @@ class ClusterFolder:
             raise UnreachableError(
                 f"no cluster is running in {self.path}", remedy="start it first"
             ) from error
+
+
+def _by_id(ports: dict[str, int]) -> dict[int, int]:
+    return {int(key): int(port) for key, port in ports.items()}
 
 
 def _new_cluster_id() -> str:

@@ -42,6 +42,7 @@ from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
 from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
 from shoal.lite.fetch_sessions import FetchSessions
+from shoal.lite.folder_lock import lock_folder
 from shoal.lite.groups.shard import GroupShard
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
@@ -67,7 +68,7 @@ class BrokerCore:
     def __init__(self, spec: BrokerSpec, on_dismissed: Callable[[], None]) -> None:
         """`on_dismissed` is called if the cluster wants this process no more."""
         self.spec = spec
-        spec.path.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_folder(spec.path)
         self._on_dismissed = on_dismissed
         self._marker = ShutdownMarker(spec.path)
         self._ended = self._marker.begin(spec.incarnation)
@@ -124,7 +125,7 @@ class BrokerCore:
         request = RegisterBroker(
             self.spec.broker_id,
             self.spec.incarnation,
-            self.spec.host,
+            self.spec.advertised_host,
             port,
             boot_id=current_boot_id(),
             directory_id=self._marker.directory_id,

@@ -5,16 +5,18 @@ at once when a broker's process ends, so nobody waits for a session to time out.
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.controller.host import ControllerHost
 from shoal.lite.controller.requests import BrokersDied, Request
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.dial import Peer
+from shoal.lite.quorum import Described, Member, as_json
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.small_files import MEMBER_NAME
 from shoal.lite.raft.storage import format_storage
@@ -66,6 +68,20 @@ class EmbeddedController:
     async def submit(self, request: Request[A]) -> A:
         """The answer, once what it is about is committed; `Refused` if it cannot be."""
         return (await self._host.node.submit(request)).answer
+
+    async def described(self) -> dict[str, Any]:
+        """The quorum, for whoever looks: this controller, and the brokers that follow."""
+        raft = self._host.node.raft
+        end_offset = raft.log.end_offset
+        wall_ms, now_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
+        own = Member(raft.id, self._host.node.key.directory, end_offset, wall_ms)
+        observers = tuple(
+            Member(key.id, key.directory, progress.end_offset, wall_ms - now_ms + fetched_ms)
+            for progress in raft.progress.values()
+            for key, fetched_ms in [(progress.key, progress.fetched_ms)]
+        )
+        found = Described(raft.id, raft.epoch, raft.high_watermark, (own,), observers)
+        return as_json(found)
 
     async def close(self) -> None:
         await self._host.close()

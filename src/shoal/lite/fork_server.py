@@ -1,9 +1,9 @@
-"""A process that has everything loaded that a broker needs, and forks one when asked.
+"""A process that has everything loaded that a node needs, and forks one when asked.
 
 Starting an interpreter and importing takes a tenth of a second or more; forking takes
 milliseconds, and brokers share the memory of what was imported.
 
-    supervisor ──commands (lines of JSON)──► fork server ──fork──► broker, broker, …
+    supervisor ──commands (lines of JSON)──► fork server ──fork──► broker, controller, …
                  with each the broker's end of its channel for faults
         ▲                                         │                   │
         └─────────── reports (lines of JSON) ◄────┴───────────────────┘
@@ -25,14 +25,15 @@ import socket
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from select import select
 from typing import Any, NoReturn
 
 from shoal.lite.broker import run_broker
 from shoal.lite.controller import rpc
-from shoal.lite.spec import BrokerSpec
+from shoal.lite.controller.process import run_controller
+from shoal.lite.spec import BrokerSpec, ControllerSpec
 from shoal.model.errors import ShoalError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import request_class, response_class
@@ -52,6 +53,10 @@ _FIRST_MESSAGES = (
     # What every broker asks the controller.
     *((api_key, (version,)) for api_key, version in rpc.VERSIONS.items()),
 )
+
+
+NodeSpec = BrokerSpec | ControllerSpec
+_KINDS: dict[type[NodeSpec], str] = {BrokerSpec: "broker", ControllerSpec: "controller"}
 
 
 class ForkServer:
@@ -77,9 +82,11 @@ class ForkServer:
             os.close(descriptor)
         _Server(commands, reports, lifeline).run()
 
-    def spawn(self, spec: BrokerSpec, log_file: Path, faults: socket.socket) -> None:
-        """Ask for a broker, which gets an end of a channel. Reports tell how it went."""
-        line = json.dumps({"spec": spec.to_json(), "log_file": str(log_file)}).encode() + b"\n"
+    def spawn(self, spec: NodeSpec, log_file: Path, faults: socket.socket) -> None:
+        """Ask for a node, which gets an end of a channel. Reports tell how it went."""
+        kind = _KINDS[type(spec)]
+        command = {"kind": kind, "spec": spec.to_json(), "log_file": str(log_file)}
+        line = json.dumps(command).encode() + b"\n"
         sent = socket.send_fds(self._commands, [line], [faults.fileno()])
         self._commands.sendall(line[sent:])
 
@@ -102,7 +109,7 @@ class _Server:
         self._commands = commands
         self._reports = reports
         self._lifeline = lifeline
-        self._brokers: dict[int, int] = {}
+        self._nodes: dict[int, int] = {}
         self._unread = b""
         # One for each line, in their order.
         self._channels: deque[int] = deque()
@@ -127,9 +134,9 @@ class _Server:
                 self._reap()
             if commands in readable and not self._take_commands():
                 break
-        for pid in self._brokers:
+        for pid in self._nodes:
             os.kill(pid, signal.SIGKILL)
-        while self._brokers:
+        while self._nodes:
             self._forget(*os.wait())
 
     def _take_commands(self) -> bool:
@@ -142,16 +149,20 @@ class _Server:
         return bool(data)
 
     def _fork(self, command: dict[str, str]) -> None:
-        spec = BrokerSpec.from_json(command["spec"])
+        spec: NodeSpec
+        if command["kind"] == "broker":
+            spec = BrokerSpec.from_json(command["spec"])
+        else:
+            spec = ControllerSpec.from_json(command["spec"])
         channel = self._channels.popleft()
         pid = os.fork()
         if pid == 0:
-            _ending(lambda: self._be_broker(spec, command["log_file"], channel))
+            _ending(lambda: self._be_node(spec, command["log_file"], channel))
         os.close(channel)
-        self._brokers[pid] = spec.broker_id
-        _report(self._reports, kind="spawned", broker=spec.broker_id, pid=pid)
+        self._nodes[pid] = spec.node_id
+        _report(self._reports, kind="spawned", node=spec.node_id, pid=pid)
 
-    def _be_broker(self, spec: BrokerSpec, log_file: str, channel: int) -> None:
+    def _be_node(self, spec: NodeSpec, log_file: str, channel: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -162,31 +173,40 @@ class _Server:
         faults = socket.socket(fileno=channel)
 
         def on_ready(port: int) -> None:
-            _report(self._reports, kind="ready", broker=spec.broker_id, pid=os.getpid(), port=port)
+            _report(self._reports, kind="ready", node=spec.node_id, pid=os.getpid(), port=port)
 
         try:
-            asyncio.run(run_broker(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
+            asyncio.run(_node(spec, lifeline=self._lifeline, faults=faults, on_ready=on_ready))
         except (ShoalError, OSError) as error:
             _report(
                 self._reports,
                 kind="failed",
-                broker=spec.broker_id,
+                node=spec.node_id,
                 message=str(error)[:_LONGEST_LINE],
                 remedy=getattr(error, "remedy", None),
             )
             raise
 
     def _reap(self) -> None:
-        while self._brokers:
+        while self._nodes:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
             self._forget(pid, status)
 
     def _forget(self, pid: int, status: int) -> None:
-        broker_id = self._brokers.pop(pid)
+        node_id = self._nodes.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        _report(self._reports, kind="exited", broker=broker_id, pid=pid, code=code)
+        _report(self._reports, kind="exited", node=node_id, pid=pid, code=code)
+
+
+def _node(
+    spec: NodeSpec, *, lifeline: int, faults: socket.socket, on_ready: Callable[[int], None]
+) -> Coroutine[None, None, None]:
+    """What a process of this kind does all its life."""
+    if isinstance(spec, BrokerSpec):
+        return run_broker(spec, lifeline=lifeline, faults=faults, on_ready=on_ready)
+    return run_controller(spec, lifeline=lifeline, faults=faults, on_ready=on_ready)
 
 
 def _preload() -> None:

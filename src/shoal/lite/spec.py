@@ -32,11 +32,17 @@ class BrokerSpec:
     host: str
     # 0: any free port; the broker tells which when it is ready.
     port: int
+    # What clients and other brokers are told, where that is not `host`.
+    advertised_host: str
     cluster_id: str
     # Where controllers are found; the quorum itself may know of more.
     controllers: list[Peer]
     # Settings by Apache Kafka's names.
     properties: dict[str, str]
+
+    @property
+    def node_id(self) -> int:
+        return self.broker_id
 
     @property
     def path(self) -> Path:
@@ -52,12 +58,46 @@ class BrokerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerSpec:
+    """One process of one controller; its folder is the disk of a member of the quorum."""
+
+    controller_id: int
+    folder: str
+    host: str
+    port: int
+    cluster_id: str
+    # Where the controllers are found; the quorum itself may know of more.
+    controllers: list[Peer]
+    # Settings of brokers, of which some are for controllers too.
+    properties: dict[str, str]
+
+    @property
+    def node_id(self) -> int:
+        return self.controller_id
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "ControllerSpec":
+        values = json.loads(text)
+        return cls(**values | {"controllers": [Peer(*peer) for peer in values["controllers"]]})
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorSpec:
     """What a supervisor is told when it starts."""
 
     directory: str
     # None: as many as the folder has; one in a new folder.
     brokers: int | None
+    # How many controllers have processes of their own. None: as in the folder; in a new one none
+    # has, and the supervisor is the controller.
+    controllers: int | None
     host: str
     # None: that of the folder.
     profile: str | None

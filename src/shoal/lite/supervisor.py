@@ -3,11 +3,11 @@
     python -m shoal.lite.supervisor        started by `shoal.lite.cluster`, with a line of JSON
                                            on its standard input that says what to run
 
-It has the controller inside, starts brokers, kills, pauses, restarts, adds and removes them as it
-is told over its control port, sees at once when one dies, and keeps their ports for them. It ends
-when it is told to, or when its owner (the process that started it) is gone: then its standard
-input closes, and everything that it started is gone within 2 seconds. If it is killed itself, the
-lifeline of its nodes closes.
+It has the controller inside, or starts controllers as processes too. It starts brokers, kills,
+pauses, restarts, adds and removes them as it is told over its control port, sees at once when one
+dies, and keeps their ports for them. It ends when it is told to, or when its owner (the process
+that started it) is gone: then its standard input closes, and everything that it started is gone
+within 2 seconds. If it is killed itself, the lifeline of its nodes closes.
 
 Control: a TCP port on 127.0.0.1. Each line is a JSON object with a token, a command, mostly a
 node, and sometimes a topic and a partition, or a fault; each gets one line back.
@@ -40,10 +40,12 @@ from shoal.lite.embedded import CONTROLLER_ID, EmbeddedController
 from shoal.lite.faults.channel import SupervisorEnd
 from shoal.lite.faults.plan import FaultPlan
 from shoal.lite.fork_server import ForkServer
+from shoal.lite.quorum import Quorum, controller_ids
 from shoal.lite.spec import (
     READY_PATIENCE_S,
     STOP_PATIENCE_S,
     BrokerSpec,
+    ControllerSpec,
     SupervisorSpec,
     properties_of,
 )
@@ -54,6 +56,8 @@ from shoal.model.topics import TopicPartition
 ORPHAN_PATIENCE_S = 1.0
 _LOCK_PATIENCE_S = 5.0
 _LINE_LIMIT_BYTES = 64 * 1024
+# Controllers of one machine are for its brokers only.
+_CONTROLLER_HOST = "127.0.0.1"
 _FAULT_PATIENCE_S = 20.0
 
 # Linux lets two sockets have a port as long as only one listens; macOS does not.
@@ -64,11 +68,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class NodeState:
-    """A broker as the supervisor knows it."""
+    """A broker or controller as the supervisor knows it."""
 
     id: int
     host: str
     port: int = 0
+    # broker, or controller
+    role: str = "broker"
     pid: int = 0
     # Names the process that was started last.
     incarnation: str = ""
@@ -92,6 +98,9 @@ class NodeState:
             "state": self.state,
         }
 
+    def __str__(self) -> str:
+        return f"{self.role} {self.id}"
+
 
 class Supervisor:
     """One cluster's nodes, and what may be done to them."""
@@ -104,13 +113,14 @@ class Supervisor:
         folder.profile = spec.profile or folder.profile
         folder.properties |= spec.properties
         self._properties = profile_properties(folder.profile, len(broker_ids)) | folder.properties
-        self._controller = EmbeddedController(folder, self._properties)
+        self._controller_ids = controller_ids(folder, spec.controllers)
         self._controllers: list[Peer] = []
         self._unread_reports = b""
         self._nodes = {
             broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
             for broker_id in broker_ids
         }
+        self._controller = self._made_controller()
         self._faults = FaultPlan()
         self._token = secrets.token_hex(16)
         self._end = asyncio.Event()
@@ -122,6 +132,7 @@ class Supervisor:
             "resume": self._resume,
             "restart": self._restart,
             "remove": self._remove,
+            "replace": self._replace,
         }
 
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
@@ -148,8 +159,8 @@ class Supervisor:
 
     async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Start all nodes and take commands, until cancelled."""
-        self._controllers = await self._controller.start()
-        await asyncio.gather(*map(self._start, self._nodes))
+        await self._start_controllers()
+        await asyncio.gather(*map(self._start, self._brokers()))
         self._save_folder()
         server = await asyncio.start_server(
             self._on_control, "127.0.0.1", 0, limit=_LINE_LIMIT_BYTES
@@ -159,6 +170,31 @@ class Supervisor:
             self._folder.publish_control(ControlAddress(os.getpid(), port, self._token))
             on_ready(self._status())
             await server.serve_forever()
+
+    def _made_controller(self) -> EmbeddedController | Quorum:
+        folder = self._folder
+        if not self._controller_ids:
+            return EmbeddedController(folder, self._properties)
+        for controller_id in self._controller_ids:
+            port = folder.controllers.get(controller_id, 0)
+            node = NodeState(controller_id, _CONTROLLER_HOST, port, role="controller")
+            self._nodes[controller_id] = node
+            _reserve(node)
+            folder.controllers[controller_id] = node.port
+            self._controllers.append(Peer(node.id, node.host, node.port))
+        quorum = Quorum(folder, self._controllers)
+        folder.save()
+        return quorum
+
+    async def _start_controllers(self) -> None:
+        if isinstance(self._controller, EmbeddedController):
+            self._controllers = await self._controller.start()
+            return
+        await asyncio.gather(*map(self._start, self._controller_ids))
+        await self._controller.start()
+
+    def _brokers(self) -> list[int]:
+        return [node.id for node in self._nodes.values() if node.role == "broker"]
 
     def _watch_owner(self, loop: asyncio.AbstractEventLoop) -> None:
         owner_pid = self._spec.owner_pid
@@ -191,38 +227,52 @@ class Supervisor:
 
     # Nodes
 
-    async def _start(self, broker_id: int) -> None:
-        node = self._nodes[broker_id]
+    async def _start(self, node_id: int) -> None:
+        node = self._nodes[node_id]
         if node.reservation is None:
-            node.reservation = _reserved(node.host, node.port)
-            node.port = node.reservation.getsockname()[1]
-            if not _CAN_RESERVE:
-                node.reservation.close()
+            _reserve(node)
         node.state = "starting"
         node.spawned.clear()
         node.ended.clear()
         node.started = asyncio.get_running_loop().create_future()
-        node.incarnation = uuid.uuid4().hex
-        spec = BrokerSpec(
-            broker_id=broker_id,
-            incarnation=node.incarnation,
-            folder=str(self._folder.broker(broker_id)),
-            host=node.host,
-            port=node.port,
-            cluster_id=self._folder.cluster_id,
-            controllers=self._controllers,
-            properties=properties_of(broker_id, self._properties),
-        )
         faults = node.faults = SupervisorEnd(self._faults.hit)
-        faults.tell(self._faults.part_of(broker_id))
-        self._forks.spawn(spec, self._folder.log_file(f"broker-{broker_id}"), faults.other_end)
+        faults.tell(self._faults.part_of(node_id))
+        self._forks.spawn(self._spec_of(node), self._log_file(node), faults.other_end)
         faults.other_end.close()
         try:
             async with asyncio.timeout(READY_PATIENCE_S):
                 await node.started
         except TimeoutError:
-            message = f"broker {broker_id} was not ready within {READY_PATIENCE_S:.0f} s"
+            message = f"{node} was not ready within {READY_PATIENCE_S:.0f} s"
             raise SystemFailure(message) from None
+
+    def _spec_of(self, node: NodeState) -> BrokerSpec | ControllerSpec:
+        folder = self._folder
+        if node.role == "controller":
+            return ControllerSpec(
+                controller_id=node.id,
+                folder=str(folder.controller(node.id)),
+                host=node.host,
+                port=node.port,
+                cluster_id=folder.cluster_id,
+                controllers=self._controllers,
+                properties=self._properties,
+            )
+        node.incarnation = uuid.uuid4().hex
+        return BrokerSpec(
+            broker_id=node.id,
+            incarnation=node.incarnation,
+            folder=str(folder.broker(node.id)),
+            host=node.host,
+            port=node.port,
+            advertised_host=node.host,
+            cluster_id=folder.cluster_id,
+            controllers=self._controllers,
+            properties=properties_of(node.id, self._properties),
+        )
+
+    def _log_file(self, node: NodeState) -> Path:
+        return self._folder.log_file(f"{node.role}-{node.id}")
 
     async def _kill(self, broker_id: int) -> None:
         node = self._nodes[broker_id]
@@ -242,7 +292,7 @@ class Supervisor:
             async with asyncio.timeout(self._stop_patience_s):
                 await node.ended.wait()
         except TimeoutError:
-            _logger.warning("broker %d did not end in time", broker_id)
+            _logger.warning("%s did not end in time", node)
             await self._kill(broker_id)
 
     async def _pause(self, broker_id: int) -> None:
@@ -263,7 +313,7 @@ class Supervisor:
 
     async def _add(self) -> None:
         """Start one more broker."""
-        broker_id = max(self._nodes, default=0) + 1
+        broker_id = max(self._brokers(), default=0) + 1
         node = self._nodes[broker_id] = NodeState(broker_id, self._spec.host)
         async with node.lock:
             await self._start(broker_id)
@@ -273,7 +323,9 @@ class Supervisor:
     async def _remove(self, broker_id: int) -> None:
         """Let a broker go for good, with its folder, when others have its replicas."""
         node = self._nodes[broker_id]
-        if len(self._nodes) == 1:
+        if node.role == "controller":
+            raise UsageError(f"{node} cannot be removed", remedy="replace it instead")
+        if len(self._brokers()) == 1:
             message = f"broker {broker_id} is the only one and cannot be removed"
             raise UsageError(message, remedy="stop the cluster instead")
         while True:
@@ -289,23 +341,34 @@ class Supervisor:
         # Whoever gets this id next must not find what this broker left.
         shutil.rmtree(self._folder.broker(broker_id), ignore_errors=True)
 
+    async def _replace(self, controller_id: int) -> None:
+        """Give a controller an empty disk, as if it were another machine."""
+        if controller_id not in self._controller_ids or isinstance(
+            self._controller, EmbeddedController
+        ):
+            raise UsageError(f"{self._nodes[controller_id]} is no controller of a quorum")
+        await self._stop(controller_id)
+        await self._controller.replace(controller_id)
+        await self._start(controller_id)
+        await self._controller.add(controller_id)
+
     def _save_folder(self) -> None:
-        self._folder.ports = {node.id: node.port for node in self._nodes.values()}
+        self._folder.ports = {node_id: self._nodes[node_id].port for node_id in self._brokers()}
         self._folder.save()
 
     def _living(self, broker_id: int) -> NodeState:
         node = self._nodes[broker_id]
         if node.state == "dead":
-            raise UsageError(f"broker {broker_id} is not running", remedy="restart it first")
+            raise UsageError(f"{node} is not running", remedy="restart it first")
         return node
 
     def _on_reports(self) -> None:
         data = os.read(self._forks.reports, 65536)
         *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
         reports = [json.loads(line) for line in lines]
-        ended = [report["broker"] for report in reports if report["kind"] == "exited"]
+        ended = [self._nodes[report["node"]] for report in reports if report["kind"] == "exited"]
         # First, so that whoever hears of a death finds the cluster without the dead.
-        self._controller.died({broker: self._nodes[broker].incarnation for broker in ended})
+        self._controller.died({node.id: node.incarnation for node in ended if node.incarnation})
         for report in reports:
             self._on_report(report)
 
@@ -323,7 +386,7 @@ class Supervisor:
         self._end.set()
 
     def _on_report(self, report: dict[str, Any]) -> None:
-        node = self._nodes[report["broker"]]
+        node = self._nodes[report["node"]]
         if report["kind"] == "spawned":
             node.pid = report["pid"]
             node.spawned.set()
@@ -332,19 +395,19 @@ class Supervisor:
             self._settle(node, None)
         elif report["kind"] == "failed":
             error = SystemFailure(
-                f"broker {node.id} did not start: {report['message']}", remedy=report["remedy"]
+                f"{node} did not start: {report['message']}", remedy=report["remedy"]
             )
             self._settle(node, error)
         else:
-            _logger.info("broker %d, process %d, ended: %d", node.id, node.pid, report["code"])
+            _logger.info("%s, process %d, ended: %d", node, node.pid, report["code"])
             node.state = "dead"
             node.pid = 0
             node.ended.set()
             if node.faults is not None:
                 node.faults.close()
-            log_file = self._folder.log_file(f"broker-{node.id}")
+            log_file = self._log_file(node)
             # The folder may be a temporary one that goes with the cluster, log and all.
-            died = f"broker {node.id} died at start: {_last_line(log_file)}"
+            died = f"{node} died at start: {_last_line(log_file)}"
             self._settle(node, SystemFailure(died, remedy=f"its log is {log_file}"))
 
     def _settle(self, node: NodeState, error: SystemFailure | None) -> None:
@@ -358,7 +421,10 @@ class Supervisor:
     # Control
 
     def _status(self) -> dict[str, Any]:
-        return {"nodes": [node.described() for node in self._nodes.values()]}
+        described: dict[str, list[dict[str, Any]]] = {"broker": [], "controller": []}
+        for node in self._nodes.values():
+            described[node.role].append(node.described())
+        return {"nodes": described["broker"], "controllers": described["controller"]}
 
     async def _on_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -389,6 +455,8 @@ class Supervisor:
             return await self._plant(request)
         if command == "faults":
             return {"faults": self._faults.described()}
+        if command == "quorum":
+            return {"quorum": await self._controller.described()}
         if command == "add":
             await self._add()
         elif command == "shutdown":
@@ -424,11 +492,11 @@ class Supervisor:
         node = self._nodes.get(broker_id) if isinstance(broker_id, int) else None
         if node is None:
             known = ", ".join(map(str, self._nodes))
-            raise UsageError(f"there is no broker {broker_id!r}; there is {known}")
+            raise UsageError(f"there is no node {broker_id!r}; there is {known}")
         if command not in self._commands:
             partition = TopicPartition(str(request.get("topic")), int(request["partition"]))
             await self._change_partition(command, partition, node.id)
-        elif command in {"restart", "stop", "remove"}:
+        elif command in {"restart", "stop", "remove", "replace"}:
             async with node.lock:
                 await self._commands[command](node.id)
         else:
@@ -453,6 +521,13 @@ def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
     first_new = known[-1] + 1 if known else 1
     missing = max(0, wanted - len(known))
     return [*known, *range(first_new, first_new + missing)]
+
+
+def _reserve(node: NodeState) -> None:
+    node.reservation = _reserved(node.host, node.port)
+    node.port = node.reservation.getsockname()[1]
+    if not _CAN_RESERVE:
+        node.reservation.close()
 
 
 def _reserved(host: str, port: int) -> socket.socket:

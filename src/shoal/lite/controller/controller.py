@@ -170,11 +170,19 @@ class Controller:
     def _check_registration(self, request: requests.RegisterBroker) -> None:
         if request.incarnation in self._stillborn:
             message = "this process has ended already"
+        elif self._has_ended(request):
+            return
         elif self._sessions.is_alive(request.broker_id, self._now_ms):
             message = f"another process is broker {request.broker_id}, and it lives"
         else:
             return
         raise Refused(Code.DUPLICATE_BROKER_REGISTRATION, message)
+
+    def _has_ended(self, request: requests.RegisterBroker) -> bool:
+        """Whether the new process proves that the one before it has ended."""
+        before = self.state.brokers.get(request.broker_id)
+        is_same_folder = before is not None and before.directory_id == request.directory_id
+        return is_same_folder and request.has_locked_folder
 
     def _heartbeat(self, changes: Changes, beat: requests.Heartbeat) -> requests.HeartbeatAnswer:
         broker = brokers.present(self.state, beat.broker_id, beat.broker_epoch)
@@ -223,6 +231,9 @@ class Controller:
     # Topics and settings
 
     def _create_topic(self, changes: Changes, request: requests.CreateTopic) -> None:
+        if self.state.topic_names.get(request.topic_id) == request.topic.name:
+            # Whoever asks again has not heard the first answer.
+            return
         _emit_all(changes, commands.create_topic(self.state, request.topic, request.topic_id))
 
     def _delete_topic(self, changes: Changes, request: requests.DeleteTopic) -> None:

@@ -135,7 +135,7 @@ class ControllerLink:
 
         while True:
             try:
-                frame = await self._asked(encode, api_key_of(request).name)
+                frame = await self.ask(encode, api_key_of(request).name)
                 reply = decode_reply(request, frame)
             except (ClientError, WireError, OSError) as error:
                 _logger.info("the controller did not answer: %s", error)
@@ -148,13 +148,17 @@ class ControllerLink:
                     await self._on_new_leader.wait()
             self._on_new_leader.clear()
 
-    async def _asked(self, encode: Callable[[int], list[Part]], name: str) -> memoryview:
+    async def ask(self, encode: Callable[[int], list[Part]], name: str) -> memoryview:
+        """Send any request to the active controller; `ClientError` if there is no answer."""
         active = self.active
         if active is None:
             raise ConnectionLost("nobody is known to be the active controller", sent=False)
         async with self._lock:
             if self._connection is None or self._connection[1].is_closed:
-                connection = await dial(self._key.id, active, max_in_flight=_MOST_UNANSWERED)
+                try:
+                    connection = await dial(self._key.id, active, max_in_flight=_MOST_UNANSWERED)
+                except TimeoutError:
+                    raise ConnectionLost(f"{active} does not accept", sent=False) from None
                 self._connection = (active, connection)
         return await self._connection[1].request(encode, name=name, timeout_s=_ANSWER_PATIENCE_S)
 
@@ -177,7 +181,7 @@ class ControllerLink:
             )
             return [head, request[header.body_position :]]
 
-        answer = await self._asked(encode, header.api_key.name)
+        answer = await self.ask(encode, header.api_key.name)
         return INT32.pack(header.correlation_id) + bytes(answer[INT32.size :])
 
     # The metadata

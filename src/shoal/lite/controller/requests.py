@@ -54,6 +54,8 @@ class RegisterBroker(Request[Registered]):
     directory_id: str
     clean_incarnation: str | None = None
     rack: str | None = None
+    # It holds the lock of its folder: whatever process had that folder before has ended.
+    has_locked_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

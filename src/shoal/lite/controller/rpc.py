@@ -95,7 +95,7 @@ def encode_call(request: Request[Any], cluster_id: str, correlation_id: int) -> 
     message = build(request_class(api_key, VERSIONS[api_key]), values)
     tags = []
     if isinstance(request, RegisterBroker):
-        told = [request.boot_id, request.clean_incarnation]
+        told = [request.boot_id, request.clean_incarnation, request.has_locked_folder]
         tags.append((_HEADER_TAG, json.dumps(told).encode()))
     return [encode_request(message, correlation_id=correlation_id, client_id=None, tags=tags)]
 
@@ -205,7 +205,7 @@ def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
     if len(body.listeners) != 1 or len(body.log_dirs) != 1 or body.incarnation_id is None:
         raise Malformed("a broker has one listener, one folder and an incarnation")
     try:
-        boot_id, clean_incarnation = ("", None) if tag is None else json.loads(tag)
+        boot_id, clean_incarnation, has_lock = ("", None, False) if tag is None else json.loads(tag)
     except (ValueError, TypeError) as error:
         raise Malformed(f"a registration does not say how the last one ended: {error}") from error
     [listener], [directory] = body.listeners, body.log_dirs
@@ -218,6 +218,7 @@ def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
         directory_id=(directory or UUID(int=0)).hex,
         clean_incarnation=None if clean_incarnation is None else str(clean_incarnation),
         rack=body.rack,
+        has_locked_folder=has_lock is True,
     )
 
 
