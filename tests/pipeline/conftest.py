@@ -10,6 +10,6 @@ from shoal.pipeline.session import start_session, stop_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session("local[2]")
+    session = start_session("local[6]")
     yield session
     stop_session(session)

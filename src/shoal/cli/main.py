@@ -32,6 +32,7 @@ COMMANDS = {
     "mirror": "shoal.cli.mirror:mirror",
     "produce": "shoal.cli.produce:produce",
     "consume": "shoal.cli.produce:consume",
+    "bench": "shoal.cli.bench:bench",
     "runs": "shoal.cli.runs:runs",
 }
 

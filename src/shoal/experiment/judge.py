@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.experiment.plan import Addresses, Experiment
-from shoal.experiment.run import Progress, Watch, run_workload
+from shoal.experiment.run import Place, Progress, Watch, run_workload
 from shoal.experiment.runs import read_json
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import audit_run
@@ -31,8 +31,9 @@ def run_experiment(
     run_dir: Path,
     session: SessionFuture,
     watch: Watch,
+    place: Place | None = None,
 ) -> Result:
     """Runs it and judges it; everything is in `run_dir` afterwards."""
-    run_workload(experiment, addresses=addresses, run_dir=run_dir, watch=watch)
+    run_workload(experiment, addresses=addresses, run_dir=run_dir, watch=watch, place=place)
     watch(Progress("judging on Spark"))
     return judge([run_dir], session=session)

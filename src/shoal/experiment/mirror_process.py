@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.plan import Experiment
 from shoal.model.errors import SystemFailure
 
 STOP_TIMEOUT_S: Final = 30.0
@@ -16,13 +16,12 @@ STOP_TIMEOUT_S: Final = 30.0
 class MirrorProcess:
     """A mirror between the two clusters of a run; it ends with this process at the latest."""
 
-    def __init__(self, experiment: Experiment, addresses: Addresses, run_dir: Path) -> None:
-        self.addresses = addresses
+    def __init__(self, experiment: Experiment, source: str, target: str, *, run_dir: Path) -> None:
         self.positions_file = run_dir / "mirror-positions.json"
         self.log_file = run_dir / "logs" / "mirror.log"
         self._command = [sys.executable, "-m", "shoal", "mirror", "run", "--stop-with-parent"]
-        self._command += ["--source-bootstrap-server", addresses.source]
-        self._command += ["--target-bootstrap-server", addresses.target]
+        self._command += ["--source-bootstrap-server", source]
+        self._command += ["--target-bootstrap-server", target]
         self._command += ["--topics", experiment.topic, "--positions", str(self.positions_file)]
         if experiment.handler:
             self._command += ["--handler", experiment.handler]

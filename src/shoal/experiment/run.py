@@ -13,6 +13,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from shoal.experiment.plan import Addresses, Experiment
 from shoal.experiment.runs import driver_identity
 from shoal.mirror.positions import read_positions
 from shoal.model.errors import SystemFailure
+from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
@@ -52,29 +54,60 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where workers run, and the address under which they reach this driver."""
+
+    placement: Placement
+    host: str = "127.0.0.1"
+
+    def supervisor(self, run: str, run_dir: Path) -> Supervisor:
+        return Supervisor(run, run_dir, self.placement, groups=[plan.GROUP], host=self.host)
+
+
 def run_workload(
-    experiment: Experiment, *, addresses: Addresses, run_dir: Path, watch: Watch
+    experiment: Experiment,
+    *,
+    addresses: Addresses,
+    run_dir: Path,
+    watch: Watch,
+    place: Place | None = None,
 ) -> None:
     """Everything but the judgement: the ledgers are in `run_dir` afterwards."""
     run = run_dir.name
+    place = place or Place(ProcessPlacement())
     described = plan.description(run, experiment, addresses) | surroundings()
     create_run(run_dir, described | {"state": "running"})
     state = "interrupted"
     try:
         asyncio.run(_create_topics(experiment, addresses))
         with (
-            MirrorProcess(experiment, addresses, run_dir) as mirror,
-            Supervisor(run, run_dir, ProcessPlacement(), groups=[plan.GROUP]) as workers,
+            _mirror(experiment, addresses, run_dir) as mirror,
+            Supervisor(
+                run, run_dir, place.placement, groups=[plan.GROUP], host=place.host
+            ) as workers,
         ):
-            interrupted = _send_and_receive(experiment, workers, mirror, run=run, watch=watch)
-            mirror.stop()
-            _record_positions(workers, run_dir, mirror)
-            watch(Progress("reading both logs"))
-            workers.launch(plan.scan_workers(run, experiment, addresses))
-            workers.wait(_ended("scan-source", "scan-target"), SCAN_TIMEOUT_S)
+            interrupted = _send_and_receive(
+                experiment, workers, mirror, run=run, addresses=addresses, watch=watch
+            )
+            if mirror is not None:
+                mirror.stop()
+                _record_positions(workers, run_dir, mirror)
+            watch(Progress("reading the logs"))
+            scans = plan.scan_workers(run, experiment, addresses)
+            workers.launch(scans)
+            workers.wait(_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
         state = "interrupted" if interrupted else "finished"
     finally:
         update_run(run_dir, dict(open_run(run_dir).plan) | {"state": state})
+
+
+def _mirror(
+    experiment: Experiment, addresses: Addresses, run_dir: Path
+) -> AbstractContextManager[MirrorProcess | None]:
+    if addresses.target is None:
+        return nullcontext()
+    return MirrorProcess(experiment, addresses.source, addresses.target, run_dir=run_dir)
 
 
 def surroundings() -> dict[str, Any]:
@@ -91,18 +124,27 @@ def surroundings() -> dict[str, Any]:
 async def _create_topics(experiment: Experiment, addresses: Addresses) -> None:
     # Test data must not expire under the judge's eyes.
     kept_for_good = {"retention.ms": "-1", "retention.bytes": "-1"}
-    topic = NewTopic(experiment.topic, experiment.partitions, 1, kept_for_good)
-    for cluster in ("source", "target"):
+    configs = kept_for_good | dict(experiment.topic_configs)
+    topic = NewTopic(
+        experiment.topic, experiment.partitions, experiment.replication_factor, configs
+    )
+    for cluster in addresses.clusters:
         async with Client(addresses.client_of(cluster)) as client:
             await client.admin.create_topics([topic])
 
 
 def _send_and_receive(
-    experiment: Experiment, workers: Supervisor, mirror: MirrorProcess, *, run: str, watch: Watch
+    experiment: Experiment,
+    workers: Supervisor,
+    mirror: MirrorProcess | None,
+    *,
+    run: str,
+    addresses: Addresses,
+    watch: Watch,
 ) -> bool:
     """Sends, copies, receives and drains everything; True if the user cut it short."""
-    addresses = mirror.addresses
-    names = ("producer-1", "consumer-1")
+    producers, consumers = plan.producer_names(experiment), plan.consumer_names(experiment)
+    names = [*producers, *consumers]
     watch(Progress("starting the workers"))
     workers.launch(plan.workload_workers(run, experiment, addresses))
     _require(workers.wait(_begun(*names), START_TIMEOUT_S), workers, "the workers did not start")
@@ -112,16 +154,17 @@ def _send_and_receive(
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         try:
-            # A dead producer has sent its last, and a dead consumer will not see the markers.
-            if workers.wait(_any_ended(*names), WATCH_EVERY_S):
+            # Dead producers have sent their last, and a dead consumer will not see the markers.
+            if workers.wait(_is_over(producers, consumers), WATCH_EVERY_S):
                 break
-            mirror.check()
+            if mirror is not None:
+                mirror.check()
             watch(_progress(workers.state(), experiment.messages))
         except KeyboardInterrupt:
             if interrupted:
                 raise
             interrupted = True
-            workers.finish(["producer-1"])
+            workers.finish(producers)
     workers.stop_workers(names)
     workers.wait(_ended(*names), STOP_TIMEOUT_S)
     watch(_progress(workers.state(), experiment.messages))
@@ -129,13 +172,11 @@ def _send_and_receive(
 
 
 def _progress(state: RunState, total: int) -> Progress:
-    producer = state.workers["producer-1"].progress
-    consumer = state.workers["consumer-1"].progress
+    def count(name: str) -> int:
+        return sum(int(worker.progress.get(name, 0)) for worker in state.workers.values())
+
     return Progress(
-        "sending and receiving",
-        sent=int(producer.get("attempts", 0)),
-        received=int(consumer.get("received", 0)),
-        total=total,
+        "sending and receiving", sent=count("attempts"), received=count("received"), total=total
     )
 
 
@@ -148,8 +189,11 @@ def _ended(*names: str) -> Callable[[RunState], bool]:
     return lambda state: all(state.workers[name].phase is Phase.ENDED for name in names)
 
 
-def _any_ended(*names: str) -> Callable[[RunState], bool]:
-    return lambda state: any(state.workers[name].phase is Phase.ENDED for name in names)
+def _is_over(producers: list[str], consumers: list[str]) -> Callable[[RunState], bool]:
+    all_sent = _ended(*producers)
+    return lambda state: (
+        all_sent(state) or any(state.workers[name].phase is Phase.ENDED for name in consumers)
+    )
 
 
 def _require(condition: bool, workers: Supervisor, problem: str) -> None:

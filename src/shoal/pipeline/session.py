@@ -46,12 +46,15 @@ JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 QUIET_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
-def start_session(master: str | None = None) -> SparkSession:
-    """A session of its own JVM; blocks until Spark can be used."""
+def start_session(master: str | None = None, *, slots: int = 0) -> SparkSession:
+    """A session of its own JVM; blocks until Spark can be used.
+
+    `slots` is how many tasks a local one must be able to run at once, whatever the cores.
+    """
     os.environ.update(spark_environment())
     # Spark looks these up when it starts a worker; another Python would lack our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master = master or f"local[{os.cpu_count() or 1}]"
+    master = master or f"local[{max(os.cpu_count() or 1, slots)}]"
     settings = dict(SETTINGS)
     options = f"-Dlog4j2.configurationFile={QUIET_LOGGING.as_uri()}"
     if master.startswith("local"):
@@ -99,8 +102,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 class SessionFuture:
     """A session that starts while other things happen; a context manager that ends it."""
 
-    def __init__(self, master: str | None = None) -> None:
+    def __init__(self, master: str | None = None, *, slots: int = 0) -> None:
         self._master = master
+        self._slots = slots
         self._future: Future[SparkSession] = Future()
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
@@ -110,7 +114,7 @@ class SessionFuture:
 
     def _start(self) -> None:
         try:
-            session = start_session(self._master)
+            session = start_session(self._master, slots=self._slots)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the session
             self._future.set_exception(error)
             return

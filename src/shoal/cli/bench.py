@@ -1,0 +1,175 @@
+"""`shoal bench`: many producers and consumers on one cluster, four timestamps of every message."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import rich_click as click
+
+from shoal.cli import console
+from shoal.cli.demo import new_run_dir, watching
+from shoal.cli.options import output_option, runs_dir_option
+from shoal.cli.produce import ACKS, CODECS
+from shoal.cli.verdict import EXIT_CODES, show_verdict
+from shoal.experiment.plan import Experiment
+from shoal.model.exit_codes import ExitCode
+from shoal.model.result import PERCENTILES, Result
+from shoal.model.units import format_us
+
+# One for each scan of a log at the end.
+SCAN_SLOTS: Final = 2
+EMBEDDED: Final = "lite"
+
+
+@click.command()
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT,…",
+    help="The cluster to measure.  [default: an embedded one of three brokers]",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["lite", "apache"]),
+    default=EMBEDDED,
+    show_default=True,
+    help="What to embed if no cluster is named.",
+)
+@click.option(
+    "--topic",
+    "--kafka-topic",
+    default="shoal-bench",
+    show_default=True,
+    help="A topic to make; it must not exist.",
+)
+@click.option(
+    "--producers",
+    "--test-producer-processes",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+)
+@click.option(
+    "--consumers",
+    "--test-consumer-processes",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+)
+@click.option(
+    "--messages",
+    "--test-produce-messages",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="In all, over all producers.",
+)
+@click.option(
+    "--throughput",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10_000.0,
+    show_default=True,
+    help="Messages per second in all: never more.",
+)
+@click.option("--producer-acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@click.option("--message-size", type=int, default=700, show_default=True, help="In bytes.")
+@click.option("--compression-type", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option("--partitions", type=click.IntRange(min=1), help="[default: one for each consumer]")
+@click.option("--replication-factor", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--master", help="Where the workers run.  [default: Spark in this machine]")
+@runs_dir_option
+@output_option
+def bench(
+    *,
+    bootstrap_server: str | None,
+    engine: str,
+    master: str | None,
+    runs_dir: Path,
+    output: str,
+    **wishes: Any,
+) -> ExitCode:
+    """Measure a cluster end to end: when each message was sent, published, output and consumed.
+
+    The producers and consumers are workers of one Spark application, started at one time.
+
+    \b
+    shoal bench --producers 2 --consumers 2 --messages 100000 --producer-acks all
+    """
+    from shoal.experiment.judge import run_experiment
+    from shoal.experiment.plan import Addresses
+    from shoal.experiment.run import Place
+    from shoal.pipeline.messages import write_messages
+    from shoal.pipeline.placement import SparkPlacement
+    from shoal.pipeline.session import SessionFuture
+
+    experiment = _experiment(wishes)
+    slots = experiment.producers + experiment.consumers + SCAN_SLOTS
+    run_dir = new_run_dir(runs_dir, "bench").absolute()
+    with (
+        SessionFuture(master, slots=slots) as session,
+        _cluster(bootstrap_server, engine) as servers,
+    ):
+        placement = SparkPlacement(session.result())
+        console.say(f"waiting for {slots} slots")
+        placement.wait_for_slots(slots)
+        with watching() as watch:
+            result = run_experiment(
+                experiment,
+                addresses=Addresses(servers),
+                run_dir=run_dir,
+                session=session,
+                watch=watch,
+                place=Place(placement, placement.host),
+            )
+        table = write_messages(run_dir, session.result())
+    _show(result, output, run_dir=run_dir, table=table)
+    return EXIT_CODES[result.verdict]
+
+
+def _experiment(wishes: dict[str, Any]) -> Experiment:
+    return Experiment(
+        topic=wishes["topic"],
+        messages=wishes["messages"],
+        rate_per_s=wishes["throughput"],
+        partitions=wishes["partitions"] or wishes["consumers"],
+        replication_factor=wishes["replication_factor"],
+        # So that the log itself says when a message was output.
+        topic_configs={"message.timestamp.type": "LogAppendTime"},
+        producers=wishes["producers"],
+        consumers=wishes["consumers"],
+        size_bytes=wishes["message_size"],
+        codec=wishes["compression_type"],
+        acks=ACKS[wishes["producer_acks"]],
+        promises={"delivery": "at_least_once", "order": True},
+    )
+
+
+@contextmanager
+def _cluster(servers: str | None, engine: str) -> Iterator[str]:
+    if servers is not None:
+        yield servers
+        return
+    from shoal.systems.clusters import make_cluster
+
+    with make_cluster(engine, brokers=3) as cluster:
+        console.say(f"measuring an embedded cluster, {engine}, three brokers: {cluster.bootstrap}")
+        yield cluster.bootstrap
+
+
+def _show(result: Result, output: str, *, run_dir: Path, table: Path) -> None:
+    if output == "json":
+        console.print_json(result.to_json() | {"messages_table": str(table)})
+        return
+    show_verdict(result, run_dir)
+    latency = result.metrics.latency_us.get("e2e_actual")
+    if latency is not None and latency.max is not None and latency.mean is not None:
+        console.out.print("  from sent to consumed")
+        console.out.print(
+            f"    mean {format_us(round(latency.mean))}, max {format_us(latency.max)}"
+        )
+        shown = [f"{name} {format_us(latency.percentiles[name])}" for name, *_ in PERCENTILES]
+        console.out.print(f"    {', '.join(shown)}")
+    for name, value in result.metrics.range_us.items():
+        told = "unknown" if value is None else format_us(value)
+        console.out.print(f"  {name} range  {told}")
+    console.out.print(f"  every message  {table}")

@@ -1,0 +1,93 @@
+"""Workers as tasks of Spark: the same run as in processes, and honest when a task dies."""
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
+from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.run import Place, Progress, Watch, run_workload
+from shoal.lite.cluster import LiteCluster
+from shoal.model.errors import SystemFailure
+from shoal.model.findings import LOST, Finding, Verdict
+from shoal.model.result import Result
+from shoal.pipeline.messages import write_messages
+from shoal.pipeline.placement import SparkPlacement
+
+pytestmark = pytest.mark.spark
+
+
+def bench(messages: int, rate_per_s: float) -> Experiment:
+    return Experiment(
+        "bench",
+        messages,
+        rate_per_s,
+        partitions=2,
+        topic_configs={"message.timestamp.type": "LogAppendTime"},
+        drain_timeout_s=20,
+    )
+
+
+def run_on(
+    session: SparkSession, cluster: LiteCluster, experiment: Experiment, folder: Path, watch: Watch
+) -> Result:
+    placement = SparkPlacement(session)
+    run_workload(
+        experiment,
+        addresses=Addresses(cluster.bootstrap),
+        run_dir=folder,
+        watch=watch,
+        place=Place(placement, placement.host),
+    )
+    return audit(open_ledger([folder]))
+
+
+def test_a_run_on_spark_has_four_times_of_every_message(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with LiteCluster() as cluster:
+        result = run_on(spark, cluster, bench(4000, 4000), tmp_path / "run", lambda _: None)
+    assert result.verdict is Verdict.PROVEN
+    assert result.metrics.range_us["output"] is not None
+    table = spark.read.parquet(str(write_messages(tmp_path / "run", spark)))
+    assert table.count() == 4000
+    in_order = "sent_us <= published_us and sent_us <= consumed_us and deliveries = 1"
+    assert table.where(in_order).count() == 4000
+    assert table.where("outcome = 'ok' and output_us is not null").count() == 4000
+
+
+def test_a_killed_task_adds_no_finding(spark: SparkSession, tmp_path: Path) -> None:
+    killed: list[int] = []
+    with LiteCluster() as cluster:
+
+        def watch(progress: Progress) -> None:
+            if progress.received > 500 and not killed:
+                killed.append(kill_a_worker(cluster.nodes()[0].port))
+
+        result = run_on(spark, cluster, bench(40_000, 2000), tmp_path / "run", watch)
+    assert killed
+    assert result.verdict is not Verdict.VIOLATED
+    assert not LOST & set(map(Finding, result.findings))
+    assert result.metrics.attempts == result.metrics.ok + result.metrics.unknown
+    assert 0 < result.metrics.delivered <= result.metrics.attempts < 40_000
+
+
+def kill_a_worker(broker_port: int) -> int:
+    """One of Spark's Python processes that talk to the broker."""
+    for process in psutil.Process().children(recursive=True):
+        peers = {connection.raddr[1:] for connection in process.net_connections()}
+        if "pyspark" in " ".join(process.cmdline()) and (broker_port,) in peers:
+            process.kill()
+            return int(process.pid)
+    raise AssertionError("no task talks to the broker")
+
+
+def test_too_few_slots_are_an_error_before_the_start(spark: SparkSession) -> None:
+    started = time.monotonic()
+    with pytest.raises(SystemFailure, match="1000 workers need as many slots"):
+        SparkPlacement(spark).wait_for_slots(1000, timeout_s=0.1)
+    assert time.monotonic() - started < 30
