@@ -48,6 +48,7 @@ FROM_ELSEWHERE = [
     "shoal cluster pause 1",
     "shoal cluster resume 1",
     "shoal cluster kill 1",
+    "shoal cluster restart 1",
     "shoal cluster down",
 ]
 RUNS = ["shoal runs list", "shoal runs show", "shoal audit RUN", "shoal doctor"]

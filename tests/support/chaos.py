@@ -11,10 +11,11 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from shoal.audit.judge import audit
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
-from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workers.processes import ProcessPlacement
@@ -99,6 +100,7 @@ class Chaos:
         self.outcome = Outcome(profile, seed, 0.0)
         self._folder = folder
         self._run_dir = folder / "run"
+        self._starting: dict[int, threading.Thread] = {}
         self._say: Callable[[str], None] = lambda _: None
         self._storm = Storm(Random(seed), tuple(range(1, BROKERS + 1)), PARTITIONS, DISKS[profile])
 
@@ -110,8 +112,7 @@ class Chaos:
             self._create_topics()
             with self._workers(seconds) as workers, self._second_judge() as judge:
                 self._weather(seconds)
-                for act in self._storm.calm():
-                    self._do(act)
+                self._calm()
                 self._recovered()
                 self._finish(workers)
                 assert judge.stdin is not None
@@ -140,6 +141,11 @@ class Chaos:
                 self.cluster.start()
             elif act.what == "wipe":
                 self._wipe(*act.values)
+            elif act.what == "restart":
+                self._restart(*act.values)
+            elif act.what == "stop_node" and act.values[0] in self._starting:
+                # To stop it would mean to wait until it serves.
+                self.cluster.kill(*act.values)
             elif act.what in {"move_leader", "shrink_in_sync"}:
                 getattr(self.cluster, act.what)(AUDITED, *act.values)
             elif act.what == "cut_link":
@@ -148,15 +154,41 @@ class Chaos:
                 getattr(self.cluster, act.what)(*act.values)
         except (SystemFailure, UsageError) as error:
             # A leader that cannot be moved, say. Whatever cannot be started is a failure.
-            if act.what in {"crash", "wipe", "restart", "kill", "stop_node"}:
+            if act.what in {"crash", "kill", "stop_node"}:
                 raise
             self._say(f"  refused: {error}")
             self.outcome.refused[act.what] += 1
 
     def _wipe(self, broker: int) -> None:
         self.cluster.kill(broker)
-        shutil.rmtree(self.cluster.log_dirs()[broker])
-        self.cluster.restart(broker)
+        if broker in self._starting:
+            self._starting.pop(broker).join()
+            self.cluster.kill(broker)
+        shutil.rmtree(self.cluster.log_dirs()[broker], ignore_errors=True)
+        self._restart(broker)
+
+    def _restart(self, node: int) -> None:
+        """Start a node, and do not wait: one that is cut off does not serve before it is healed."""
+        self._starting = {key: one for key, one in self._starting.items() if one.is_alive()}
+        if node not in self._starting:
+            thread = threading.Thread(target=self._start_node, args=(node,))
+            self._starting[node] = thread
+            thread.start()
+
+    def _start_node(self, node: int) -> None:
+        # Killed before it served, or the supervisor was: the storm goes on.
+        with suppress(SystemFailure, UnreachableError):
+            self.cluster.restart(node)
+
+    def _calm(self) -> None:
+        """Mend everything; from here on nothing may fail."""
+        for act in self._storm.calm():
+            self._do(act)
+        for thread in self._starting.values():
+            thread.join()
+        for node in self.cluster.status():
+            if node.state == "dead":
+                self.cluster.restart(node.id)
 
     def _note_recoveries(self) -> None:
         """Brokers that lost their disk, and have everything again."""
