@@ -33,6 +33,27 @@ from shoal.model.result import Result
     help="Judge a run that another tool recorded (docs/history-format.md); may be repeated.",
 )
 @click.option(
+    "--verifiable-producer",
+    "producers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What Apache Kafka's VerifiableProducer printed; may be repeated.",
+)
+@click.option(
+    "--verifiable-consumer",
+    "consumers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="What VerifiableConsumer --verbose printed; may be repeated.",
+)
+@click.option(
+    "--drained",
+    is_flag=True,
+    help="The verifiable consumers were seen to reach the end of every log.",
+)
+@click.option(
     "--threshold",
     "thresholds",
     multiple=True,
@@ -59,6 +80,9 @@ def audit(
     *,
     runs: tuple[str, ...],
     histories: tuple[str, ...],
+    producers: tuple[str, ...],
+    consumers: tuple[str, ...],
+    drained: bool,
     thresholds: tuple[str, ...],
     is_self_test: bool,
     plantings: int,
@@ -70,14 +94,16 @@ def audit(
     """Judge the ledgers of a run (a name or a folder); several folders are judged as one run."""
     if is_self_test:
         return _self_test(plantings, seed, report)
-    if bool(runs) == bool(histories):
+    if sum(map(bool, (runs, histories, producers))) != 1:
         raise UsageError(
-            "an audit needs either runs or histories",
+            "an audit needs one of: runs, histories, files of a VerifiableProducer",
             remedy="shoal audit RUN, or shoal audit --history FILE.jsonl",
         )
     wanted = parse(thresholds)
     if histories:
         return _audit_histories(histories, wanted, output)
+    if producers:
+        return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
     return _audit_runs([find_run(runs_dir, run).path for run in runs], wanted, output)
 
 
@@ -111,10 +137,30 @@ def _audit_runs(folders: list[Path], wanted: list[Threshold], output: str) -> Ex
 
 
 def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:
-    from shoal.audit.history.verdict import judge_history, to_json
+    from shoal.audit.history.verdict import judge_history
 
     # All are judged before anything is printed: a malformed line anywhere means no verdict.
-    results = [(path, judge_history(Path(path))) for path in paths]
+    return _tell([(path, judge_history(Path(path))) for path in paths], wanted, output)
+
+
+def _audit_verifiable(
+    producers: tuple[str, ...],
+    consumers: tuple[str, ...],
+    wanted: list[Threshold],
+    *,
+    output: str,
+    drained: bool,
+) -> ExitCode:
+    from shoal.audit.history.verdict import judge_verifiable
+
+    files = [[Path(name) for name in names] for names in (producers, consumers)]
+    result = judge_verifiable(*files, drained=drained)
+    return _tell([(producers[0], result)], wanted, output)
+
+
+def _tell(results: list[tuple[str, Result]], wanted: list[Threshold], output: str) -> ExitCode:
+    from shoal.audit.history.verdict import to_json
+
     if output == "json":
         told = [to_json(path, result) for path, result in results]
         console.print_json(

@@ -1,12 +1,14 @@
 """A history judged, and its result in the shape that `docs/history-format.md` gives."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from shoal.audit.history.lines import TIME_SHIFT_US
-from shoal.audit.history.store import import_history
+from shoal.audit.history.store import import_history, import_lines
+from shoal.audit.history.verifiable import read_verifiable
 from shoal.audit.judge import audit
 from shoal.model.result import GroupResult, Metrics, Result
 
@@ -23,6 +25,20 @@ def judge_history(path: Path) -> Result:
     """The verdict on one file."""
     with TemporaryDirectory(prefix="shoal-history-") as folder:
         result = audit(import_history(path, Path(folder)))
+    return _with_true_times(result)
+
+
+def judge_verifiable(
+    producers: Sequence[Path], consumers: Sequence[Path], *, drained: bool
+) -> Result:
+    """The verdict on one run of Apache Kafka's verifiable tools."""
+    lines = read_verifiable(producers, consumers, drained=drained)
+    with TemporaryDirectory(prefix="shoal-history-") as folder:
+        result = audit(import_lines(lines, producers[0], Path(folder)))
+    return _with_true_times(result)
+
+
+def _with_true_times(result: Result) -> Result:
     return replace(result, groups={name: _unshift(group) for name, group in result.groups.items()})
 
 
