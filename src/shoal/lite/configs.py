@@ -5,18 +5,20 @@ broker's property, else the default; most settings of topics have another name a
 `settings` has the settings themselves.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from shoal.lite.codes import Refused
 from shoal.lite.log.settings import LogSettings
-from shoal.lite.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Source
+from shoal.lite.settings import BROKER_SETTINGS, LONG_MAX, TOPIC_SETTINGS, Source
 from shoal.model.errors import ConfigError
 
 __all__ = ["Layers", "TopicRules", "check_properties", "topic_rules"]
 
 # Broker settings that are another's in larger units: how much to multiply by.
+_CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+_GZIP_DEFAULT: Final = -1
 _MS_PER_UNIT: Final = {"minutes": 60_000, "hours": 3_600_000}
 
 
@@ -89,6 +91,15 @@ class TopicRules:
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     log: LogSettings
+    is_compacted: bool = False
+    # What batches are compressed with, and how hard; None leaves that to producers.
+    codec: int | None = None
+    codec_level: int | None = None
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether single records must be looked at before they are written."""
+        return self.is_compacted or self.timestamp_before_max_ms < LONG_MAX
 
 
 def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
@@ -97,6 +108,7 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
     def value(name: str) -> str:
         return layers.topic_value(name, overrides)[0]
 
+    codec, level = _codec(value)
     return TopicRules(
         max_message_bytes=int(value("max.message.bytes")),
         uses_append_time=value("message.timestamp.type") == "LogAppendTime",
@@ -115,4 +127,19 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
             flush_ms=int(value("flush.ms")),
             producer_id_expiration_ms=layers.integer("producer.id.expiration.ms"),
         ),
+        is_compacted="compact" in value("cleanup.policy").split(","),
+        codec=codec,
+        codec_level=level,
     )
+
+
+def _codec(value: Callable[[str], str]) -> tuple[int | None, int | None]:
+    """What a topic wants its batches compressed with, and the level where there are any."""
+    name = value("compression.type")
+    if name == "producer":
+        return None, None
+    codec = _CODECS.index(name)
+    if name not in {"gzip", "lz4", "zstd"}:
+        return codec, None
+    level = int(value(f"compression.{name}.level"))
+    return codec, None if level == _GZIP_DEFAULT and name == "gzip" else level

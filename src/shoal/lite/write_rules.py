@@ -1,7 +1,7 @@
 """What a broker demands of a batch that a client wants written. Pure.
 
-The same refusals, in the same order, as Apache Kafka's; but the records themselves are not
-looked at, only the header: `docs/gaps.md` says what that lets through.
+The same refusals, in the same order, as Apache Kafka's; but only the header is looked at here.
+`record_rules` looks at records where a topic demands it; `docs/gaps.md` says what else passes.
 """
 
 from shoal.lite.codes import Code, Refused
@@ -46,9 +46,6 @@ def check_batch(records: memoryview, header: BatchHeader, rules: TopicRules) -> 
     if len(records) > rules.max_message_bytes:
         message = f"{len(records)} bytes; max.message.bytes is {rules.max_message_bytes}"
         raise Refused(Code.MESSAGE_TOO_LARGE, message)
-    if len(records) > rules.log.segment_bytes:
-        message = f"{len(records)} bytes; segment.bytes is {rules.log.segment_bytes}"
-        raise Refused(Code.RECORD_LIST_TOO_LARGE, message)
     if crc32c(records[CHECKED_START:]) != header.crc:
         raise Refused(Code.CORRUPT_MESSAGE, "the checksum of the batch is not that of its bytes")
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
@@ -59,6 +56,9 @@ def check_batch(records: memoryview, header: BatchHeader, rules: TopicRules) -> 
         raise _invalid("clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} sent no sequence")
+    if len(records) > rules.log.segment_bytes:
+        message = f"{len(records)} bytes; segment.bytes is {rules.log.segment_bytes}"
+        raise Refused(Code.RECORD_LIST_TOO_LARGE, message)
 
 
 def apply_timestamps(

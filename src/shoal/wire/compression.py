@@ -58,22 +58,25 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: int, data: Bytes) -> bytes:
-    """Compress a records section so that every Kafka client can read it."""
+def compress(codec: int, data: Bytes, *, level: int | None = None) -> bytes:
+    """Compress a records section so that every Kafka client can read it.
+
+    Without a level it is that which clients use by default; snappy has none.
+    """
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
-        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None else level))
     if codec == Codec.SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data))
     if codec == Codec.LZ4:
         compressor = cramjam.lz4.Compressor(
-            level=_LZ4_LEVEL, content_checksum=False, block_linked=False
+            level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
         )
         compressor.compress(bytes(data))  # it takes nothing else
         return bytes(compressor.finish())
     if codec == Codec.ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
     raise _unsupported(codec)
 
 

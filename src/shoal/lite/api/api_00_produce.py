@@ -27,6 +27,7 @@ import time
 from collections.abc import Awaitable
 from functools import partial
 
+from shoal.lite import record_rules
 from shoal.lite.api.produce_joining import Joining, joining_of
 from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
@@ -39,6 +40,7 @@ from shoal.wire.produce import (
     ProduceAnswer,
     ProducedPartition,
     ProduceRequest,
+    RecordError,
     decode_produce_request,
     encode_produce_response,
 )
@@ -168,6 +170,8 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
     partition.leader.check_acks(call.acks)
     check_batch(records, header, rules)
     header = apply_timestamps(records, header, rules, now_ms)
+    if record_rules.are_demanded(header, rules):
+        records, header = record_rules.checked_and_packed(records, header, rules, now_ms)
     place = len(call.answers)
     if call.acks == _ALL_ACKS:
         call.waits_for.add(place)
@@ -189,8 +193,13 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
 
 
 def _refused(item: ProducedPartition, refused: Refused) -> ProduceAnswer:
+    errors = refused.errors if isinstance(refused, record_rules.RecordsRefused) else ()
     return ProduceAnswer(
-        item.topic, item.partition, error_code=refused.code, error_message=str(refused)
+        item.topic,
+        item.partition,
+        error_code=refused.code,
+        error_message=str(refused),
+        record_errors=[RecordError(*error) for error in errors],
     )
 
 
