@@ -108,6 +108,8 @@ def test_faults_are_planted_listed_and_healed(
     assert fault("heal").returncode == 0
     assert json.loads(fault("list", "--output", "json").stdout) == []
     assert fault("disk", "1").returncode == 2
+    for command in ("move-leader", "shrink-in-sync"):
+        assert "topic-0" in fault(command, "topic", "0", "1").stderr
     assert "'teleport' is not known" in fault("request", "1", "teleport").stderr
 
 

@@ -26,7 +26,7 @@ from shoal.audit.judge import audit
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
-from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workers.processes import ProcessPlacement
@@ -177,7 +177,7 @@ class Chaos:
 
     def _start_node(self, node: int) -> None:
         # Killed before it served, or the supervisor was: the storm goes on.
-        with suppress(SystemFailure, UnreachableError):
+        with suppress(ShoalError):
             self.cluster.restart(node)
 
     def _calm(self) -> None:

@@ -105,6 +105,28 @@ def request_command(
     console.say(f"the next {options['times']} {api} to node {node_id} will fail")
 
 
+@fault.command("move-leader")
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.argument("node_id", type=int)
+@_name_option
+def move_leader_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
+    """Let another replica lead, which must be in sync."""
+    _lite(name).move_leader(topic, partition, node_id)
+    console.say(f"{topic}-{partition}: node {node_id} leads")
+
+
+@fault.command("shrink-in-sync")
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.argument("node_id", type=int)
+@_name_option
+def shrink_command(*, topic: str, partition: int, node_id: int, name: str | None) -> None:
+    """Take a follower out of the in-sync set; it comes back when it may."""
+    _lite(name).shrink_in_sync(topic, partition, node_id)
+    console.say(f"{topic}-{partition}: node {node_id} is out of sync")
+
+
 def _value(names: type[Code] | type[ApiKey], word: str) -> int:
     """A number, or the number behind a name of Kafka's."""
     try:

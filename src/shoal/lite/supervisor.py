@@ -32,7 +32,7 @@ from typing import Any
 
 from shoal.lite import membership
 from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
-from shoal.lite.codes import Refused
+from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.profiles import profile_properties
 from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
 from shoal.lite.dial import Peer
@@ -512,7 +512,9 @@ class Supervisor:
             else:
                 await self._controller.submit(ShrinkInSync(partition, (broker_id,)))
         except Refused as refused:
-            raise UsageError(str(refused)) from refused
+            is_unknown = refused.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+            message = f"there is no partition {partition}" if is_unknown else str(refused)
+            raise UsageError(message) from refused
 
 
 def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
