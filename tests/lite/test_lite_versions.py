@@ -189,7 +189,7 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.OFFSET_DELETE: {"group_id": "g", "topics": []},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "swept", "partition_indexes": [0]}]},
 }
-HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
+HOT = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.COMPARE_AND_APPEND}
 
 
 def errors_in(message: object) -> list[int]:

@@ -4,16 +4,17 @@
         cluster = await client.metadata(["topic"])
         ends = await client.list_offsets({tp: LATEST for tp in cluster.partitions_of("topic")})
 
-What each call promises stands in the module that does it: `fetching`, `producing`, `offsets`,
-`admin`. Sessions that number and repeat batches are in `producer` and `transactions`, reading
-with positions is in `consumer`.
+What each call promises stands in the module that does it: `fetching`, `producing`,
+`appending`, `offsets`, `admin`. Sessions that number and repeat batches are in `producer` and
+`transactions`, reading with positions is in `consumer`.
 """
 
 from collections.abc import Mapping
 from functools import cached_property
 
-from shoal.client import fetching, offsets, producing
+from shoal.client import appending, fetching, offsets, producing
 from shoal.client.admin import Admin
+from shoal.client.appending import Appended, Appendix
 from shoal.client.core import Core
 from shoal.client.fetching import Fetched, FetchLimits
 from shoal.client.pool import FETCH, PRODUCE
@@ -104,6 +105,12 @@ class Client(Core):
             transactional_id=transactional_id,
             channel=channel,
         )
+
+    async def compare_and_append(
+        self, wishes: Mapping[TopicPartition, Appendix], *, timeout_ms: int | None = None
+    ) -> Appended:
+        """Append at given offsets where logs end as expected; Kafka Lite only. One try."""
+        return await appending.compare_and_append(self, wishes, timeout_ms=timeout_ms)
 
     async def list_offsets(
         self, asked: Mapping[TopicPartition, int], *, isolation: str | None = None

@@ -13,7 +13,7 @@ Rules of this file:
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shoal.lite.codes import Code, Refused
@@ -269,6 +269,34 @@ class Partition:
         return self._appended(
             leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
+
+    def append_unit(
+        self,
+        view: memoryview,
+        headers: Sequence[BatchHeader],
+        *,
+        timeout_ms: int,
+        on_acked: OnAcked,
+    ) -> None:
+        """Write a mirror's checked batches at their offsets, on all in-sync replicas."""
+        leader = self.leader
+        try:
+            self.log.append_unit(view, headers, leader_epoch=leader.leader_epoch)
+        except LogOffline:
+            self._host.on_failed(self)
+            raise
+        last = headers[-1]
+        self._unread_bytes += len(view) - last.size
+        appended = Appended(last.base_offset, is_duplicate=False)
+        self._appended(
+            leader, last, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
+        )
+
+    def await_end(self, *, timeout_ms: int, on_acked: OnAcked) -> None:
+        """Tell when all that is written now is on all in-sync replicas."""
+        deadline_ms = monotonic_ms() + timeout_ms
+        self.leader.await_acks(on_acked, self.log.end_offset, deadline_ms=deadline_ms)
+        self.settle()
 
     def _appended(
         self,

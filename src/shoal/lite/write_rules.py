@@ -7,12 +7,21 @@ The same refusals, in the same order, as Apache Kafka's; but only the header is 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import TopicRules
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC, TIMESTAMP_TYPE_BIT, Batch
+from shoal.wire.batch import (
+    CHECKED_START,
+    CONTINUED_BIT,
+    LEAST_BATCH_LENGTH,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    Batch,
+)
 from shoal.wire.compression import Codec
 from shoal.wire.crc import crc32c
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _LAST_CODEC = max(Codec)
+# What only a broker says of a batch; from a client it means nothing.
+_BROKERS_BITS = TIMESTAMP_TYPE_BIT | CONTINUED_BIT
 
 
 def header_of_only_batch(records: memoryview, produce_version: int) -> BatchHeader:
@@ -68,7 +77,7 @@ def apply_timestamps(
     if rules.uses_append_time:
         if header.has_append_time:
             raise Refused(Code.INVALID_TIMESTAMP, "only brokers set the append time")
-        attributes = header.attributes | TIMESTAMP_TYPE_BIT
+        attributes = (header.attributes | TIMESTAMP_TYPE_BIT) & ~CONTINUED_BIT
         Batch(records).edit(attributes=attributes, max_timestamp=now_ms)
         return unpack_header(records)
     if header.max_timestamp > now_ms + rules.timestamp_after_max_ms:
@@ -77,8 +86,8 @@ def apply_timestamps(
     if 0 <= header.base_timestamp < now_ms - rules.timestamp_before_max_ms:
         message = f"timestamp {header.base_timestamp} is too far in the past"
         raise Refused(Code.INVALID_TIMESTAMP, message)
-    if header.has_append_time:
-        Batch(records).edit(attributes=header.attributes & ~TIMESTAMP_TYPE_BIT)
+    if header.attributes & _BROKERS_BITS:
+        Batch(records).edit(attributes=header.attributes & ~_BROKERS_BITS)
         return unpack_header(records)
     return header
 

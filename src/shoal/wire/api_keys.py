@@ -1,7 +1,7 @@
 """The numbers of Kafka's requests, by their names.
 
 A plain table, so that nothing has to load message schemas to name a request. Numbers 4 to 7
-were requests between brokers before KRaft and are gone.
+were requests between brokers before KRaft and are gone. Numbers from 10000 on are ours.
 """
 
 from enum import IntEnum, unique
@@ -100,6 +100,11 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    # Ours: only Kafka Lite serves it, see `shoal.wire.compare_and_append`.
+    COMPARE_AND_APPEND = 10_000
+
+
+OWN_KEYS = frozenset({ApiKey.COMPARE_AND_APPEND})
 
 
 # The first version of each request that is flexible (KIP-482), which decides the form of its

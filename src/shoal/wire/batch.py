@@ -47,9 +47,12 @@ TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
+# Ours, where Kafka has nothing: this batch was written together with the next one, and neither
+# counts without the other. See `shoal.lite.log.units`.
+CONTINUED_BIT = 1 << 7
 # What a stored batch has from its broker or from a transaction, and a producer may not send on.
 # The delete horizon, if kept, would let tombstones vanish early.
-STORED_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
+STORED_BITS = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT | CONTINUED_BIT
 
 SEQUENCE_MASK = (1 << 31) - 1
 

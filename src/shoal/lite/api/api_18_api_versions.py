@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0 to 4.
 
 Behaviour
-- Answers from the registration lines of all API files.
+- Answers from the registration lines of all API files, but for those of our own, which a feature
+  stands for.
 - A version that is not served gets a response of version 0 with UNSUPPORTED_VERSION that names
   the versions of ApiVersions itself (KIP-511). The response's header never has tagged fields.
 - From version 3 the client tells its name; one with illegal characters gets INVALID_REQUEST.
@@ -17,7 +18,7 @@ from shoal.lite.api.registry import APIS, Answer, Api, Request, register
 from shoal.lite.codes import Code
 from shoal.lite.controller.features import FEATURES
 from shoal.lite.core import BrokerCore
-from shoal.wire.api_keys import ApiKey
+from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import encode_response, response_class
 
@@ -35,7 +36,7 @@ def handle(core: BrokerCore, request: Request) -> Answer:
         return request.answer(error_code=Code.INVALID_REQUEST, api_keys=[])
     return request.answer(
         error_code=Code.NONE,
-        api_keys=[_range(api) for _, api in sorted(APIS.items())],
+        api_keys=[_range(api) for key, api in sorted(APIS.items()) if key not in OWN_KEYS],
         supported_features=[
             {"name": name, "min_version": feature.least, "max_version": feature.most}
             for name, feature in FEATURES.items()

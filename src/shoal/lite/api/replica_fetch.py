@@ -160,7 +160,9 @@ class _HeldFetch:
             records = NOTHING
             if self._left_bytes > 0:
                 max_bytes = min(asked.max_bytes, self._left_bytes)
-                records = log.read(asked.offset, max_bytes, upper_offset=log.end_offset)
+                records = log.read(
+                    asked.offset, max_bytes, upper_offset=log.end_offset, keeps_units=True
+                )
                 self._left_bytes -= len(records)
         except Refused as refused:
             return failed(asked, refused.code)

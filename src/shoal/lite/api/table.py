@@ -48,6 +48,7 @@ from shoal.lite.api import (
     api_66_list_transactions,
     api_74_list_config_resources,
     api_75_describe_topic_partitions,
+    api_10000_compare_and_append,
 )
 from shoal.lite.api.registry import APIS
 
@@ -100,4 +101,5 @@ __all__ = [
     "api_66_list_transactions",
     "api_74_list_config_resources",
     "api_75_describe_topic_partitions",
+    "api_10000_compare_and_append",
 ]

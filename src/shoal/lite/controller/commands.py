@@ -29,7 +29,7 @@ from shoal.lite.controller.requests import (
     ConfigChange,
     NewTopic,
 )
-from shoal.lite.controller.state import ALL_BROKERS, CLUSTER_WIDE, TOPIC, ClusterState
+from shoal.lite.controller.state import ALL_BROKERS, CLUSTER_WIDE, MIRROR, TOPIC, ClusterState
 from shoal.lite.settings import Change, Kind, Setting, broker_setting, topic_setting
 
 # Apache Kafka gives producer ids to brokers in blocks of this many.
@@ -112,6 +112,8 @@ def alter_configs(
     """Change settings of a topic or a broker, or features: all of them, or none."""
     if owner_kind == FEATURE:
         return change_features(changes)
+    if owner_kind == MIRROR:
+        return _raise_mirror_epochs(state, owner, changes)
     if owner_kind == TOPIC:
         existing_topic(state, owner)
         present = state.topic_configs(owner)
@@ -130,6 +132,19 @@ def alter_configs(
         ConfigRecord(owner_kind, owner, change.name, new_value(change, present))
         for change in changes
     ]
+
+
+def _raise_mirror_epochs(
+    state: ClusterState, topic: str, changes: Sequence[ConfigChange]
+) -> list[Record]:
+    """Let newer mirrors write to partitions; an older one is refused."""
+    existing_topic(state, topic)
+    for change in changes:
+        known = state.mirror_epoch(topic, int(change.name))
+        if int(change.value or -1) < known:
+            message = f"a mirror of epoch {known} has taken over {topic}-{change.name}"
+            raise Refused(Code.PRODUCER_FENCED, message)
+    return [ConfigRecord(MIRROR, topic, change.name, change.value) for change in changes]
 
 
 def change_features(changes: Sequence[ConfigChange]) -> list[Record]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 FEATURE = "feature"
 TRANSACTION_VERSION = "transaction.version"
+COMPARE_AND_APPEND = "shoal.compare-and-append"
 
 
 class Feature(NamedTuple):
@@ -22,6 +23,8 @@ class Feature(NamedTuple):
 FEATURES = {
     # 0: the first protocol of transactions; 1: flexible records; 2: the second (KIP-890).
     TRANSACTION_VERSION: Feature(0, 2, 2),
+    # 1: mirrors may write at their source's offsets; ordinary clients never ask for it.
+    COMPARE_AND_APPEND: Feature(0, 1, 1),
 }
 
 

@@ -31,6 +31,8 @@ TOPIC = "topic"
 BROKER = "broker"
 ALL_BROKERS = ""
 CLUSTER = "cluster"
+# The epochs of mirrors, by topic and, as names of settings, partitions.
+MIRROR = "mirror"
 
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
@@ -138,6 +140,10 @@ class ClusterState:
         """The settings that the controllers were started with."""
         return self._configs.get((CLUSTER, ""), {})
 
+    def mirror_epoch(self, topic: str, partition: int) -> int:
+        """The epoch of the mirror that writes to a partition; -1 if there was none."""
+        return int(self._configs.get((MIRROR, topic), {}).get(str(partition), -1))
+
     def features(self) -> dict[str, int]:
         """The levels that the cluster has agreed on."""
         return levels(self._configs.get((FEATURE, ""), {}))
@@ -196,6 +202,7 @@ class ClusterState:
         for partition in self.topics.pop(name).partitions.values():
             self._count(partition, -1)
         self._configs.pop((TOPIC, name), None)
+        self._configs.pop((MIRROR, name), None)
 
     def _count(self, partition: PartitionRecord, sign: int) -> None:
         if partition.leader != NO_LEADER:

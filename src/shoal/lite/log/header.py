@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from shoal.wire.batch import (
     CODEC_MASK,
+    CONTINUED_BIT,
     CONTROL_BIT,
     HEADER_SIZE,
     LENGTH_END,
@@ -67,6 +68,10 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_continued(self) -> bool:
+        return bool(self.attributes & CONTINUED_BIT)
 
     @property
     def is_control(self) -> bool:

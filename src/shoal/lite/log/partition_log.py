@@ -32,10 +32,12 @@ from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
 from shoal.lite.log.retention import KeptSegment, expired_before
+from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET
 from shoal.lite.log.segment import LOG_SUFFIX, Segment, place_of, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
+from shoal.lite.log.units import UNITS_MARK, half_unit_start
 from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
 from shoal.wire.crc import crc32c
 from shoal.wire.fetch import AbortedTransaction
@@ -86,6 +88,7 @@ class PartitionLog:
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
+        self._has_units = False
         folder.mkdir(parents=True, exist_ok=True)
         self._flusher = Flusher(folder)
         self._recover(ended)
@@ -112,11 +115,22 @@ class PartitionLog:
             # The file may be older than the cut of a log; the batches tell it anew.
             self.epochs.cut_end(unsure[0])
         self._open_unsure(unsure, checks_all=ended is Ended.UNKNOWN)
+        self._cut_half_unit()
         if self.end_offset < self.start_offset:
             self._start_over()
         if self.epochs.cut_end(self.end_offset):
             self._write_epochs()
         self.expire_producers(wall_ms())
+
+    def _cut_half_unit(self) -> None:
+        """Who was killed while it wrote a unit has told nobody of its first half."""
+        self._has_units = (self.folder / UNITS_MARK).exists()
+        if not self._has_units:
+            return
+        half_start = half_unit_start(self._segments[-1].batches())
+        if half_start is not None:
+            _logger.warning("%s: cut half a unit at %d", self.folder, half_start)
+            self._cut_segments(half_start)
 
     def _read_epochs(self, ended: Ended) -> bool:
         """Whether they are known; they are not forced to the disk, and the batches tell them."""
@@ -252,31 +266,69 @@ class PartitionLog:
             self._record_producer(view, header, base_offset)
         return Appended(base_offset, is_duplicate=False)
 
+    def append_unit(
+        self, view: memoryview, headers: Sequence[BatchHeader], *, leader_epoch: int
+    ) -> None:
+        """Write checked batches at their own offsets: all, or none. Stamped in place."""
+        self._require_online()
+        if self.start_offset == self.end_offset and self._is_too_far(headers[-1].last_offset):
+            # What comes first lies so far behind that a segment cannot reach it from here.
+            self.truncate_fully(headers[0].base_offset)
+        if leader_epoch > self.epochs.latest:
+            self.begin_epoch(leader_epoch)
+        position = 0
+        for header in headers:
+            batch = view[position : position + header.size]
+            stamp(batch, base_offset=header.base_offset, leader_epoch=leader_epoch)
+            position += header.size
+        self._write_unit(view, headers)
+
+    def can_reach(self, offset: int) -> bool:
+        """Whether a batch may end there."""
+        return self.start_offset == self.end_offset or not self._is_too_far(offset)
+
+    def _is_too_far(self, offset: int) -> bool:
+        return offset - self.end_offset > LARGEST_RELATIVE_OFFSET
+
     def append_fetched(self, record_set: memoryview) -> None:
         """Write what the leader sent: whole batches, with their offsets and epochs, as they are.
 
-        `Refused` if a batch is damaged or does not follow the log; those before it are written.
+        `Refused` if a batch is damaged or does not follow the log; those before it are written,
+        but for the others of its unit.
         """
         self._require_online()
-        while len(record_set) >= HEADER_SIZE:
-            header = unpack_header(record_set)
-            if header.size > len(record_set):
+        unit: list[BatchHeader] = []
+        unit_start = position = 0
+        next_offset = self.end_offset
+        while len(record_set) - position >= HEADER_SIZE:
+            header = unpack_header(record_set, position)
+            end = position + header.size
+            if end > len(record_set):
                 # The leader sends whole batches; a limit on the way may have cut the last.
                 return
-            batch = record_set[: header.size]
-            self._check_fetched(batch, header)
+            batch = record_set[position:end]
+            self._check_fetched(batch, header, next_offset)
+            next_offset = header.last_offset + 1
+            position = end
             if header.leader_epoch > self.epochs.latest:
                 self.begin_epoch(header.leader_epoch)
-            self._write(batch, header, header.last_offset)
-            if header.producer_id >= 0:
-                self._record_producer(batch, header, header.base_offset)
-            record_set = record_set[header.size :]
+            if header.is_continued or unit:
+                unit.append(header)
+                if header.is_continued:
+                    continue
+                self._write_unit(record_set[unit_start:end], unit)
+                unit = []
+            else:
+                self._write(batch, header, header.last_offset)
+                if header.producer_id >= 0:
+                    self._record_producer(batch, header, header.base_offset)
+            unit_start = end
 
-    def _check_fetched(self, batch: memoryview, header: BatchHeader) -> None:
+    def _check_fetched(self, batch: memoryview, header: BatchHeader, next_offset: int) -> None:
         if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
             raise Refused(Code.CORRUPT_MESSAGE, "the leader sent what is no batch")
-        if header.base_offset < self.end_offset or header.last_offset_delta < 0:
-            message = f"a batch at {header.base_offset} does not follow {self.end_offset}"
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            message = f"a batch at {header.base_offset} does not follow {next_offset}"
             raise Refused(Code.CORRUPT_MESSAGE, message)
         if crc32c(batch[CHECKED_START:]) != header.crc:
             raise Refused(Code.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
@@ -291,6 +343,25 @@ class PartitionLog:
                 segment = self._roll()
             segment.append(view, last_offset=last_offset, max_timestamp_ms=timestamp_ms)
             self._flusher.wrote(header.record_count, segment, self.settings)
+        except OSError as error:
+            raise self._go_offline("written", error) from error
+        self.end_offset = last_offset + 1
+
+    def _write_unit(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+        last_offset = headers[-1].last_offset
+        timestamp_ms = max(header.max_timestamp for header in headers)
+        try:
+            if len(headers) > 1 and not self._has_units:
+                (self.folder / UNITS_MARK).touch()
+                self._has_units = True
+            segment = self._segments[-1]
+            if segment.must_end(
+                self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
+            ):
+                segment = self._roll()
+            segment.append_unit(view, headers)
+            records = sum(header.record_count for header in headers)
+            self._flusher.wrote(records, segment, self.settings)
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
@@ -472,11 +543,18 @@ class PartitionLog:
         return sum(segment.size for segment in self._segments)
 
     def read(
-        self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_offset: int,
+        at_least_one: bool = True,
+        keeps_units: bool = False,
     ) -> LogSlice:
         """Whole batches from the one that holds `offset`, all below `upper_offset`.
 
-        At most `max_bytes`, but a first batch that is larger comes whole if `at_least_one`.
+        At most `max_bytes`, but a first batch that is larger comes whole if `at_least_one`, and
+        so does a unit if `keeps_units`.
         The offset must lie between `start_offset` and `end_offset`.
         """
         self._require_online()
@@ -492,7 +570,9 @@ class PartitionLog:
                     return NOTHING
                 if first[1].size > max_bytes and not at_least_one:
                     return NOTHING
-                return segment.slice(first, self._end_in(segment, upper_offset), max_bytes)
+                end = self._end_in(segment, upper_offset)
+                keeps_units = keeps_units and self._has_units
+                return segment.slice(first, end, max_bytes, keeps_units=keeps_units)
         except OSError as error:
             raise self._go_offline("read", error) from error
         return NOTHING

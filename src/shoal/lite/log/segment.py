@@ -42,6 +42,7 @@ from shoal.lite.log.scan import (
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
 from shoal.lite.log.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
+from shoal.lite.log.units import whole_units_end
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -199,6 +200,23 @@ class Segment:
             self._first_timestamp_ms = max_timestamp_ms
         self.size = position + len(view)
 
+    def append_unit(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Write batches that belong together, with one write; see `units`."""
+        builder = self._builder
+        assert builder is not None, "a sealed segment is not written to"  # noqa: S101
+        position = self.size
+        try:
+            write_whole(self._file.descriptor, view, position)
+        except OSError:
+            os.ftruncate(self._file.descriptor, position)
+            raise
+        if position == 0:
+            self._first_timestamp_ms = headers[0].max_timestamp
+        for header in headers:
+            _index(builder, position, header)
+            position += header.size
+        self.size = position
+
     def cut(self, offset: int, interval_bytes: int) -> int:
         """Drop the batches from the one that holds `offset` on; returns the next offset.
 
@@ -340,9 +358,17 @@ class Segment:
                 return found
         return None
 
-    def slice(self, first: Found, end: int, max_bytes: int) -> LogSlice:
-        """Whole batches from `first` up to `end`, at most `max_bytes`, at least `first`."""
+    def slice(
+        self, first: Found, end: int, max_bytes: int, *, keeps_units: bool = False
+    ) -> LogSlice:
+        """Whole batches from `first` up to `end`, at most `max_bytes`, at least `first`.
+
+        With `keeps_units` no unit is cut, and at least one comes whole.
+        """
         start, _ = first
+        if keeps_units:
+            unit_end = whole_units_end(self.batches(start), end, start + max_bytes)
+            return LogSlice(self._file, start, unit_end - start)
         return LogSlice(self._file, start, self._slice_end(first, end, max_bytes) - start)
 
     def _slice_end(self, first: Found, end: int, max_bytes: int) -> int:

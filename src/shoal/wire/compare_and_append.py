@@ -1,0 +1,137 @@
+"""CompareAndAppend (API key 10000, ours), both sides, version 0: how mirrors write to Kafka Lite.
+
+    request   time-out (ms) int32, then by topic and partition:
+              partition int32, mirror's epoch int32, expected end int64, records
+    response  by topic and partition:
+              partition int32, error code int16, log end int64, error message
+
+All of it flexible (KIP-482). A broker that serves it has the finalised feature
+`shoal.compare-and-append`; ApiVersions does not list the key.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.errors import Unencodable
+from shoal.wire.framing import Part
+from shoal.wire.hot import NO_RECORDS, Versions, Writer, encoder, read_topics
+from shoal.wire.messages import decode_response_header, put_request_header, put_response_header
+from shoal.wire.primitives import INT32
+
+FEATURE: Final = "shoal.compare-and-append"
+VERSION: Final = 0
+_VERSIONS = Versions("CompareAndAppend", range(1), flexible_from=0, topic_ids_from=1)
+_ENTRY = Struct(">iiq")
+_ANSWER = Struct(">ihq")
+
+
+class Entry(NamedTuple):
+    """What to append to one partition; `records` are whole batches with their offsets."""
+
+    topic: str
+    partition: int
+    mirror_epoch: int
+    expected_end: int
+    records: Sequence[Part]
+    topic_id: UUID | None = None
+
+
+class ReceivedEntry(NamedTuple):
+    """The same as a broker sees it: a view into the frame."""
+
+    topic: str
+    partition: int
+    mirror_epoch: int
+    expected_end: int
+    records: memoryview
+
+
+class EntryAnswer(NamedTuple):
+    """What became of it; `log_end` is -1 where it is not known."""
+
+    topic: str
+    partition: int
+    error_code: int = 0
+    log_end: int = -1
+    error_message: str | None = None
+    topic_id: UUID | None = None
+
+
+@encoder
+def encode_request(
+    *, correlation_id: int, client_id: str | None, timeout_ms: int, entries: Sequence[Entry]
+) -> list[Part]:
+    """The parts of a request, to be framed."""
+    if len({(entry.topic, entry.partition) for entry in entries}) != len(entries):
+        raise Unencodable("a partition is named twice in one request")
+    header = put_request_header(
+        ApiKey.COMPARE_AND_APPEND, VERSION, correlation_id=correlation_id, client_id=client_id
+    )
+    writer: Writer[Part] = _VERSIONS.writer(VERSION, header)
+    writer.output += INT32.pack(timeout_ms)
+
+    def write(entry: Entry) -> None:
+        writer.output += _ENTRY.pack(entry.partition, entry.mirror_epoch, entry.expected_end)
+        writer.records(*entry.records)
+        writer.no_tags()
+
+    writer.topics(entries, write)
+    writer.no_tags()
+    return writer.finish()
+
+
+def decode_request(frame: Part, position: int) -> tuple[int, list[ReceivedEntry]]:
+    """The time-out and the entries of the request whose body begins at `position`."""
+    cursor = _VERSIONS.cursor(VERSION, frame, position)
+    timeout_ms: int = cursor.fixed(INT32, "timeout")[0]
+
+    def read(topic: str, _: UUID | None) -> ReceivedEntry:
+        partition, mirror_epoch, expected_end = cursor.fixed(_ENTRY, "entry")
+        records = cursor.blob("records")
+        cursor.tags("entry")
+        return ReceivedEntry(
+            topic,
+            partition,
+            mirror_epoch,
+            expected_end,
+            NO_RECORDS if records is None else records,
+        )
+
+    entries = read_topics(cursor, read, uses_ids=False, least_item_size=_ENTRY.size + 2)
+    cursor.tags("CompareAndAppend request")
+    return timeout_ms, entries
+
+
+@encoder
+def encode_response(*, correlation_id: int, answers: Sequence[EntryAnswer]) -> bytes:
+    """A response, to be framed."""
+    header = put_response_header(ApiKey.COMPARE_AND_APPEND, VERSION, correlation_id=correlation_id)
+    writer: Writer[Part] = _VERSIONS.writer(VERSION, header)
+
+    def write(answer: EntryAnswer) -> None:
+        writer.output += _ANSWER.pack(answer.partition, answer.error_code, answer.log_end)
+        writer.string(answer.error_message)
+        writer.no_tags()
+
+    writer.topics(answers, write)
+    writer.no_tags()
+    return bytes(writer.output)
+
+
+def decode_response(frame: Part) -> list[EntryAnswer]:
+    """The answers of a response."""
+    _, position = decode_response_header(frame, ApiKey.COMPARE_AND_APPEND, VERSION)
+    cursor = _VERSIONS.cursor(VERSION, frame, position)
+
+    def read(topic: str, _: UUID | None) -> EntryAnswer:
+        partition, error_code, log_end = cursor.fixed(_ANSWER, "answer")
+        message = cursor.nullable_string("error message")
+        cursor.tags("answer")
+        return EntryAnswer(topic, partition, error_code, log_end, message)
+
+    answers = read_topics(cursor, read, uses_ids=False, least_item_size=_ANSWER.size + 2)
+    cursor.tags("CompareAndAppend response")
+    return answers
