@@ -154,10 +154,20 @@ async def test_an_ordinary_producer_and_a_mirror_do_not_tread_on_each_other(
 async def test_kills_of_leaders_leave_no_hole_no_duplicate_and_no_half() -> None:
     source = _source(random.Random(5), units=400)
     with LiteCluster(brokers=3) as lite:
-        await _mirror_while_leaders_die(lite, source)
+        ends, found = await _mirrored_while_leaders_die(lite, source)
+    assert ends <= {0, *(Batch(memoryview(unit[-1])).next_offset for unit in source)}
+    assert found == [
+        (record.offset, (record.value or b"").decode())
+        for unit in source
+        for one in unit
+        for record in decode_records(Batch(memoryview(bytes(one))))
+    ]
 
 
-async def _mirror_while_leaders_die(lite: LiteCluster, source: list[list[bytearray]]) -> None:
+async def _mirrored_while_leaders_die(
+    lite: LiteCluster, source: list[list[bytearray]]
+) -> tuple[set[int], list[tuple[int, str]]]:
+    """Every end that the mirror saw, and what is there in the end."""
     async with client_of(lite) as client:
         tp = await new_partition(client)
         mirror = asyncio.create_task(_mirror(client, tp, source))
@@ -167,15 +177,7 @@ async def _mirror_while_leaders_die(lite: LiteCluster, source: list[list[bytearr
             await asyncio.to_thread(lite.kill, leader)
             await asyncio.sleep(0.3)
             await asyncio.to_thread(lite.restart, leader)
-        ends = await asyncio.wait_for(mirror, 60)
-        assert ends <= {0, *(Batch(memoryview(unit[-1])).next_offset for unit in source)}
-        expected = [
-            (record.offset, (record.value or b"").decode())
-            for unit in source
-            for one in unit
-            for record in decode_records(Batch(memoryview(bytes(one))))
-        ]
-        assert await read(client, tp) == expected
+        return await asyncio.wait_for(mirror, 60), await read(client, tp)
 
 
 def _source(chance: random.Random, units: int) -> list[list[bytearray]]:
