@@ -1,13 +1,9 @@
 """Clusters of several brokers, killed and paused under load: nothing acknowledged is lost."""
 
-import json
-import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shoal.lite.cluster import LiteCluster
@@ -18,24 +14,12 @@ from support.lite_clusters import (
     create_topic,
     eventually,
     in_sync,
+    kill_all_at_once,
     partition_of,
     read,
     replicas_are_equal,
     send,
 )
-
-
-def kill_all_at_once(cluster: LiteCluster) -> None:
-    """SIGKILL to the supervisor, the fork server and all brokers."""
-    pid = json.loads((cluster.directory / "supervisor.json").read_text())["pid"]
-    supervisor = psutil.Process(pid)
-    processes = [supervisor, *supervisor.children(recursive=True)]
-    for process in processes:
-        # Those that see their owner die may be quicker than we are.
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
-    cluster.stop()
-    psutil.wait_procs(processes, timeout=5)
 
 
 def test_a_killed_leader_costs_nothing_but_a_moment(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,15 @@
 """Load on clusters of several brokers, and a look at what they have. By librdkafka."""
 
+import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -105,10 +108,30 @@ def replicas_are_equal(cluster: LiteCluster, topic: str, index: int = 0) -> bool
     return len({segments(cluster, broker_id, topic, index) for broker_id in replicas}) == 1
 
 
+def kill_all_at_once(cluster: LiteCluster) -> None:
+    """SIGKILL to the supervisor, the fork server and all brokers."""
+    pid = json.loads((cluster.directory / "supervisor.json").read_text())["pid"]
+    supervisor = psutil.Process(pid)
+    processes = [supervisor, *supervisor.children(recursive=True)]
+    for process in processes:
+        # Those that see their owner die may be quicker than we are.
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    cluster.stop()
+    psutil.wait_procs(processes, timeout=5)
+
+
 class Load:
     """An idempotent producer with acks=all that sends running numbers, in a thread."""
 
-    def __init__(self, cluster: LiteCluster, topic: str, partitions: int = 1) -> None:
+    def __init__(
+        self,
+        cluster: LiteCluster,
+        topic: str,
+        partitions: int = 1,
+        *,
+        batch_bytes: int = 1_000_000,
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._producer = Producer(
@@ -116,6 +139,7 @@ class Load:
                 "bootstrap.servers": cluster.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
+                "batch.size": batch_bytes,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 10,

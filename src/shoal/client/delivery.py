@@ -61,14 +61,19 @@ class Parcel:
         "may_be_written",
         "record_count",
         "result",
+        "retries",
         "serial",
         "tp",
     )
 
-    def __init__(self, tp: TopicPartition, batch: Batch, *, deadline: float) -> None:
+    def __init__(
+        self, tp: TopicPartition, batch: Batch, *, deadline: float, retries: bool = True
+    ) -> None:
+        """Without `retries` the first failure is the last."""
         self.tp = tp
         self.batch = batch
         self.deadline = deadline
+        self.retries = retries
         # What the broker counts sequences by, which compaction leaves as it was.
         self.record_count = batch.last_offset_delta + 1
         self.base_sequence = UNSENT
@@ -248,7 +253,8 @@ class PartitionLine:
             return self._given_up(parcel, result)
         if self.mode is not Mode.PLAIN and result.error_code in _OUT_OF_SEQUENCE:
             return self._out_of_sequence(parcel, result)
-        if not facts_of(result.error_code).retriable or parcel.deadline <= now:
+        may_help = parcel.retries and facts_of(result.error_code).retriable
+        if not may_help or parcel.deadline <= now:
             return self._given_up(parcel, result)
         if is_first_failure:
             self.not_before = now + self._backoff.failed()

@@ -69,23 +69,38 @@ class Sender:
         """Batches without an outcome."""
         return len(self._results)
 
-    async def hand_over(self, tp: TopicPartition, batch: Batch) -> Result:
+    async def hand_over(
+        self,
+        tp: TopicPartition,
+        batch: Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
         """Wait for room, then take a batch on; returns the future of its outcome."""
         size = batch.size
         if self._bytes and (self._waiting or self._bytes + size > self._limit):
             await self._wait_for_room(size)
             self._bytes -= size  # kept for us while we woke up
-        return self.submit(tp, batch)
+        return self.submit(tp, batch, timeout_s=timeout_s, retries=retries)
 
-    def submit(self, tp: TopicPartition, batch: Batch) -> Result:
-        """Take a batch on now, whatever the room."""
+    def submit(
+        self,
+        tp: TopicPartition,
+        batch: Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
+        """Take a batch on now, whatever the room; by default for `delivery.timeout.ms`."""
         loop = asyncio.get_running_loop()
         result: Result = loop.create_future()
         if self._closed is not None:
             result.set_result(_gave_up(self._closed))
             return result
-        deadline = loop.time() + self._core.config.delivery_timeout_ms / 1000
-        parcel = Parcel(tp, batch, deadline=deadline)
+        if timeout_s is None:
+            timeout_s = self._core.config.delivery_timeout_ms / 1000
+        parcel = Parcel(tp, batch, deadline=loop.time() + timeout_s, retries=retries)
         self._results[parcel] = result
         self._bytes += batch.size
         line = self._line(tp)

@@ -73,9 +73,21 @@ class Session:
     async def start(self) -> None:
         """Get ready to send."""
 
-    async def send(self, tp: TopicPartition, batch: Part | Batch) -> Result:
-        """Wait for room and take a batch on; the future gets its outcome, never an error."""
-        return await self._sender.hand_over(tp, self._prepared(tp, batch))
+    async def send(
+        self,
+        tp: TopicPartition,
+        batch: Part | Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
+        """Wait for room and take a batch on; the future gets its outcome, never an error.
+
+        It is repeated for so long, by default `delivery.timeout.ms`, or sent once only.
+        """
+        return await self._sender.hand_over(
+            tp, self._prepared(tp, batch), timeout_s=timeout_s, retries=retries
+        )
 
     async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
         """Send a batch to each of these partitions and wait for all outcomes."""

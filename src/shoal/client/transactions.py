@@ -128,13 +128,20 @@ class TransactionalSession(Session):
                 await self.abort()
             raise
 
-    async def send(self, tp: TopicPartition, batch: Part | Batch) -> Result:
+    async def send(
+        self,
+        tp: TopicPartition,
+        batch: Part | Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
         """Wait for room and take a batch on; the future gets its outcome in the partition.
 
         Whether it counts is decided by the end of the transaction.
         """
         await self._announce([tp])
-        return await super().send(tp, batch)
+        return await super().send(tp, batch, timeout_s=timeout_s, retries=retries)
 
     async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
         """Send a batch to each of these partitions and wait for all outcomes."""

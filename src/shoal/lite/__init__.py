@@ -6,5 +6,5 @@ is one process that serves clients, `supervisor` owns the processes of a cluster
 `cluster` is what a program uses. Importing this package imports none of them.
 
 For programs: `shoal.lite.cluster`, in asyncio `shoal.lite.async_cluster`, in tests the fixtures of
-`shoal.lite.pytest_plugin`.
+`shoal.lite.pytest_plugin`. `shoal.lite.facade` writes and reads messages by eight plain calls.
 """

@@ -1,0 +1,183 @@
+"""Eight calls: messages are written once and read back, whoever dies in between."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.errors import ClientClosed, OffsetOutOfRange
+from shoal.lite.cluster import LiteCluster
+from shoal.lite.facade import (
+    BrokerDisconnected,
+    ConsumerRecord,
+    InvalidPartition,
+    LeaderNotFound,
+    MessageNotWritten,
+    mount_consumer_group,
+    mount_producer,
+)
+from shoal.model.errors import UsageError
+from support.lite_clusters import create_topic, eventually, in_sync, partition_of
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[LiteCluster]:
+    with LiteCluster(brokers=3, properties={"num.partitions": "4"}) as cluster:
+        yield cluster
+
+
+def test_messages_are_written_and_read(trio: LiteCluster) -> None:
+    with mount_producer(trio.bootstrap) as producer:
+        assert [producer.add_message(0, b"a%d" % number) for number in range(3)] == [0, 1, 2]
+        assert producer.add_message_timeout(1, b"b0", PATIENCE_S) == 0
+        leader = partition_of(trio, "messages", 1).leader
+        node = next(node for node in trio.nodes() if node.id == leader)
+        assert producer.get_leader(1) == f"{node.host}:{node.port}"
+    with mount_consumer_group(trio.bootstrap, 3) as group:
+        for _ in range(5):
+            assert group.consume([0, 1, 2], 0, 10) == {0: [b"a0", b"a1", b"a2"], 1: [b"b0"], 2: []}
+        assert group.consume([0], 1, 1) == {0: [b"a1"]}
+        assert group.consume([0], 3, 1) == {0: []}
+        assert group.consume([], 0, 1) == {}
+        with pytest.raises(OffsetOutOfRange):
+            group.consume([0], 4, 1)
+        first = group.poll(PATIENCE_S)
+        assert first == [
+            ConsumerRecord(0, [b"a0", b"a1", b"a2"], 2),
+            ConsumerRecord(1, [b"b0"], 0),
+            ConsumerRecord(2, [], -1),
+            ConsumerRecord(3, [], -1),
+        ]
+        nothing = group.poll(0.2)
+        assert [record.messages for record in nothing] == [[], [], [], []]
+        assert [record.last_offset for record in nothing] == [2, 0, -1, -1]
+
+
+def test_a_poll_waits_for_what_comes(trio: LiteCluster) -> None:
+    with (
+        mount_producer(trio.bootstrap, topic="later") as producer,
+        mount_consumer_group(trio.bootstrap, 2, topic="later") as group,
+    ):
+        sender = threading.Timer(0.3, producer.add_message, (3, b"late"))
+        sender.start()
+        found = group.poll(PATIENCE_S)
+        sender.join()
+        assert found[3] == ConsumerRecord(3, [b"late"], 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_partitions_are_split_evenly(trio: LiteCluster, count: int) -> None:
+    with mount_consumer_group(trio.bootstrap, count, topic="split") as group:
+        manifests = group.manifests
+    assert len(manifests) == count
+    assert sorted(partition for manifest in manifests for partition in manifest) == [0, 1, 2, 3]
+    sizes = {len(manifest) for manifest in manifests}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_messages_of_any_size(trio: LiteCluster) -> None:
+    large = bytes(range(256)) * (20 * 1024 * 1024 // 256)
+    with mount_producer(trio.bootstrap, topic="sizes") as producer:
+        for message in (b"", b"x", large, b"y"):
+            producer.add_message_timeout(0, message, PATIENCE_S)
+    with mount_consumer_group(trio.bootstrap, 1, topic="sizes") as group:
+        assert group.consume([0], 0, 10)[0] == [b"", b"x", large, b"y"]
+        assert group.poll(PATIENCE_S)[0].messages == [b"", b"x", large, b"y"]
+
+
+def test_a_topic_that_was_there_keeps_its_limit(trio: LiteCluster) -> None:
+    create_topic(trio, "limited", 1, 3, max_message_bytes="1000")
+    with mount_producer(trio.bootstrap, topic="limited") as producer:
+        with pytest.raises(MessageNotWritten, match="MESSAGE_TOO_LARGE") as refused:
+            producer.add_message(0, bytes(2000))
+        assert not refused.value.may_be_written
+        assert producer.add_message(0, b"fits") == 0
+
+
+def test_errors_have_names(trio: LiteCluster) -> None:
+    with mount_producer(trio.bootstrap) as producer:
+        for wrong in (4, 99, -1):
+            with pytest.raises(InvalidPartition, match=f"no partition {wrong}"):
+                producer.add_message(wrong, b"x")
+            with pytest.raises(InvalidPartition):
+                producer.get_leader(wrong)
+            with pytest.raises(InvalidPartition):
+                producer.add_message_timeout(wrong, b"x", 5)
+    with pytest.raises(ClientClosed):
+        producer.add_message(0, b"x")
+    producer.unmount()
+    with mount_consumer_group(trio.bootstrap, 1) as group, pytest.raises(InvalidPartition):
+        group.consume([0, 9], 0, 1)
+    with pytest.raises(UsageError):
+        mount_consumer_group(trio.bootstrap, 0)
+    with pytest.raises(BrokerDisconnected):
+        mount_producer("127.0.0.1:1")
+
+
+def test_a_partition_without_a_leader_and_a_cluster_that_is_gone() -> None:
+    with LiteCluster(brokers=2, profile="available") as cluster:
+        create_topic(cluster, "t", 1, 1)
+        only = partition_of(cluster, "t").leader
+        with mount_producer(cluster.bootstrap, topic="t") as producer:
+            producer.add_message(0, b"a")
+            cluster.kill(only)
+            eventually(lambda: partition_of(cluster, "t").leader == -1)
+            with pytest.raises((LeaderNotFound, BrokerDisconnected)):
+                producer.add_message(0, b"b")
+            with pytest.raises(LeaderNotFound):
+                producer.get_leader(0)
+            again = threading.Timer(0.5, cluster.restart, (only,))
+            again.start()
+            assert producer.add_message_timeout(0, b"c", PATIENCE_S) == 1
+            again.join()
+            for broker_id in (1, 2):
+                cluster.kill(broker_id)
+            with pytest.raises((BrokerDisconnected, LeaderNotFound)):
+                producer.add_message(0, b"d")
+
+
+def test_a_message_is_written_once_though_leaders_die() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        ended = threading.Event()
+        offsets: list[int] = []
+
+        with mount_producer(cluster.bootstrap, topic="t") as producer:
+
+            def write() -> None:
+                while not ended.wait(0.001):
+                    message = b"%d" % len(offsets)
+                    offsets.append(producer.add_message_timeout(0, message, PATIENCE_S))
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            for _ in range(3):
+                leader = partition_of(cluster, "t").leader
+                cluster.kill(leader)
+                known = len(offsets)
+                eventually(lambda known=known: len(offsets) > known + 5)  # type: ignore[misc]
+                cluster.restart(leader)
+                eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+            ended.set()
+            writer.join()
+        with mount_consumer_group(cluster.bootstrap, 2, topic="t") as group:
+            expected = [b"%d" % number for number in range(len(offsets))]
+            assert group.consume([0], 0, 1 << 20)[0] == expected
+            assert offsets == list(range(len(offsets)))
+            # Whoever is asked, nothing is missing, also while one of them is gone.
+            cluster.kill(partition_of(cluster, "t").leader)
+            assert group.consume([0], 0, 1 << 20)[0] == expected
+            assert group.poll(PATIENCE_S)[0].messages == expected
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simple-api.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own page
+    with pytest.raises(ClientClosed):
+        names["group"].poll(1)
