@@ -45,6 +45,7 @@ from support.lite_clusters import eventually, in_sync, replicas_are_equal
 from support.storm import Act, Storm
 
 BROKERS = 3
+CONTROLLERS = (101, 102, 103)
 PARTITIONS = 3
 AUDITED, SECOND = "audited", "second"
 RATE_PER_S = 300
@@ -93,16 +94,27 @@ class Outcome:
 class Chaos:
     """One run: a cluster, its load and its storm."""
 
-    def __init__(self, profile: str, seed: int, folder: Path) -> None:
+    def __init__(self, profile: str, seed: int, folder: Path, *, has_quorum: bool = False) -> None:
+        """With `has_quorum` there are three controllers, which are harmed like brokers."""
         self.cluster = LiteCluster(
-            BROKERS, folder / "cluster", profile=profile, properties=PROPERTIES
+            BROKERS,
+            folder / "cluster",
+            profile=profile,
+            properties=PROPERTIES,
+            controllers=len(CONTROLLERS) if has_quorum else None,
         )
         self.outcome = Outcome(profile, seed, 0.0)
         self._folder = folder
         self._run_dir = folder / "run"
         self._starting: dict[int, threading.Thread] = {}
         self._say: Callable[[str], None] = lambda _: None
-        self._storm = Storm(Random(seed), tuple(range(1, BROKERS + 1)), PARTITIONS, DISKS[profile])
+        self._storm = Storm(
+            Random(seed),
+            tuple(range(1, BROKERS + 1)),
+            PARTITIONS,
+            DISKS[profile],
+            CONTROLLERS if has_quorum else (),
+        )
 
     def run(self, seconds: float, say: Callable[[str], None] = lambda _: None) -> Outcome:
         """Everything, from an empty folder to the judgement."""
@@ -186,7 +198,7 @@ class Chaos:
             self._do(act)
         for thread in self._starting.values():
             thread.join()
-        for node in self.cluster.status():
+        for node in (*self.cluster.controllers(), *self.cluster.status()):
             if node.state == "dead":
                 self.cluster.restart(node.id)
 

@@ -200,7 +200,8 @@ def status_command(*, name: str | None, output: str) -> None:
         for node in seen.nodes():
             shown = f"[{STATE_STYLES[node.state]}]{node.state}[/]"
             process = f"pid {node.pid}" if node.pid else ""
-            table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process)
+            role = "" if node.role == "broker" else node.role
+            table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process, role)
         console.out.print(table)
 
 

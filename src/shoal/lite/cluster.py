@@ -208,8 +208,8 @@ class LiteCluster:
         folder = self._running()
         if self._directory is None:
             raise UsageError("a temporary folder does not outlive a crash", remedy="name a folder")
-        pids = [folder.control().pid, *(node.pid for node in self.nodes())]
-        for pid in pids:
+        nodes = [node.pid for node in (*self.status(), *self.controllers()) if node.pid]
+        for pid in (folder.control().pid, *nodes):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         _wait_for_end(folder)

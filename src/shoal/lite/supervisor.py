@@ -467,7 +467,8 @@ class Supervisor:
 
     async def _plant(self, request: dict[str, Any]) -> dict[str, Any]:
         """Change what is wrong; returns when all nodes that run do as they are told."""
-        told = self._faults.plant(request, [*self._nodes, CONTROLLER_ID])
+        inside = [CONTROLLER_ID] if isinstance(self._controller, EmbeddedController) else []
+        told = self._faults.plant(request, [*self._nodes, *inside])
         running = []
         for node in self._nodes.values():
             if node.faults is not None and node.state != "dead":

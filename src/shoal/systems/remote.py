@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from shoal.lite.cluster import LiteCluster
+from shoal.lite.cluster import LiteCluster, NodeStatus
 from shoal.model.errors import UnreachableError, UsageError
 from shoal.systems.registry import Entry
 
@@ -25,6 +25,7 @@ class RemoteNode:
     port: int
     pid: int
     state: State
+    role: Literal["broker", "controller"] = "broker"
 
 
 class Remote:
@@ -87,8 +88,8 @@ class LiteRemote(Remote):
 
     def nodes(self) -> list[RemoteNode]:
         return [
-            RemoteNode(node.id, node.host, node.port, node.pid, _STATES.get(node.state, "starting"))
-            for node in self._cluster.status()
+            *(_seen(node, "broker") for node in self._cluster.status()),
+            *(_seen(node, "controller") for node in self._cluster.controllers()),
         ]
 
     @property
@@ -126,12 +127,17 @@ class LiteRemote(Remote):
         return self._cluster
 
     def _known(self, node_id: int) -> None:
-        ids = [node.id for node in self._cluster.status()]
+        ids = [node.id for node in self.nodes()]
         if node_id not in ids:
             known = ", ".join(map(str, ids))
             raise UsageError(
                 f"cluster {self.entry.name} has no node {node_id}", remedy=f"its nodes are {known}"
             )
+
+
+def _seen(node: NodeStatus, role: Literal["broker", "controller"]) -> RemoteNode:
+    state = _STATES.get(node.state, "starting")
+    return RemoteNode(node.id, node.host, node.port, node.pid, state, role)
 
 
 _STATES: dict[str, State] = {"running": "running", "paused": "paused", "dead": "down"}
