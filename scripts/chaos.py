@@ -21,23 +21,28 @@ from importlib.metadata import version
 from pathlib import Path
 
 _SECOND = ("acked", "read", "missing", "twice", "disordered")
+WITH_QUORUM = ", 3 controllers"
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
 
+KINDS = ["default", "strict", "available", f"default{WITH_QUORUM}"]
 
-def play(profile: str, seed: int, seconds: float) -> Outcome:
+
+def play(kind: str, seed: int, seconds: float) -> Outcome:
     """One run in a folder of its own, which stays only if something was wrong."""
-    folder = Path(tempfile.mkdtemp(prefix=f"shoal-chaos-{profile}-"))
+    folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
     began = time.monotonic()
+    profile = kind.removesuffix(WITH_QUORUM)
 
     def say(text: str) -> None:
-        print(f"{profile} {time.monotonic() - began:7.2f} s  {text}", flush=True)
+        print(f"{kind} {time.monotonic() - began:7.2f} s  {text}", flush=True)
 
-    outcome = Chaos(profile, seed, folder).run(seconds, say)
+    outcome = Chaos(profile, seed, folder, has_quorum=kind != profile).run(seconds, say)
+    outcome.profile = kind
     if outcome.problems():
-        print(f"{profile}: {outcome.problems()}; see {folder}")
+        print(f"{kind}: {outcome.problems()}; see {folder}")
     else:
         shutil.rmtree(folder)
     return outcome
@@ -70,8 +75,9 @@ What was done:
 {acts}
 
 *wipe* is kill -9, the broker's folder deleted, and a restart with nothing; at most so many brokers
-at once are without all their data: {disks}. *crash* is kill -9 of the supervisor, with
-its controller, and of all brokers at once, and a start from the folder.
+at once are without all their data: {disks}.
+*crash* is kill -9 of the supervisor, with its controller, and of all other nodes at once, and a
+start from the folder. With 3 controllers these are processes, and harmed like brokers.
 
 | condition | |
 |---|---|
@@ -113,13 +119,13 @@ def _code_version() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--profile", choices=list(DISKS), action="append")
+    parser.add_argument("--profile", choices=KINDS, action="append")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
-    profiles = options.profile or ["default", "strict", "available"]
-    outcomes = [play(profile, options.seed, options.seconds) for profile in profiles]
+    kinds = options.profile or KINDS
+    outcomes = [play(kind, options.seed, options.seconds) for kind in kinds]
     text = report(outcomes)
     print(text)
     if options.report is not None:

@@ -9,16 +9,21 @@ import pytest
 from support.chaos import Chaos
 from support.storm import Storm
 
-SECONDS = 12.0
+SECONDS = 15.0
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("profile", ["default", "strict", "available"])
-def test_nothing_acknowledged_is_lost_in_a_storm(profile: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("profile", "has_quorum"),
+    [("default", False), ("default", True), ("strict", False), ("available", False)],
+)
+def test_nothing_acknowledged_is_lost_in_a_storm(
+    profile: str, has_quorum: bool, tmp_path: Path
+) -> None:
     said: list[str] = []
-    outcome = Chaos(profile, SEED, tmp_path).run(SECONDS, said.append)
+    outcome = Chaos(profile, SEED, tmp_path, has_quorum=has_quorum).run(SECONDS, said.append)
     assert outcome.problems() == [], said
     assert sum(outcome.acts.values()) > 5
 

@@ -52,13 +52,21 @@ def test_all_but_one_are_killed_and_the_others_return(brokers: int, profile: str
 
 
 @pytest.mark.parametrize(
-    ("brokers", "profile"), [(1, None), (2, "strict"), (4, "available"), (5, "default")]
+    ("brokers", "profile", "controllers"),
+    [
+        (1, None, None),
+        (2, "strict", None),
+        (3, "default", 3),
+        (4, "available", None),
+        (5, "default", None),
+    ],
 )
 def test_everything_is_killed_at_once_and_starts_again(
-    brokers: int, profile: str | None, tmp_path: Path
+    brokers: int, profile: str | None, controllers: int | None, tmp_path: Path
 ) -> None:
     partitions = 2 * brokers
-    cluster = LiteCluster(brokers, tmp_path / "kept", profile=profile).start()
+    folder = tmp_path / "kept"
+    cluster = LiteCluster(brokers, folder, profile=profile, controllers=controllers).start()
     before = cluster.bootstrap
     create_topic(cluster, "t", partitions, min(3, brokers))
     with Load(cluster, "t", partitions) as load:

@@ -427,6 +427,13 @@ async def test_the_event_loop_goes_on_while_a_cluster_is_started_and_harmed() ->
     assert not directory.exists()
 
 
+def test_the_asyncio_form_can_do_what_the_other_can() -> None:
+    def public(cls: type) -> set[str]:
+        return {name for name in vars(cls) if not name.startswith("_")}
+
+    assert public(LiteCluster) - public(AsyncLiteCluster) == {"attach"}
+
+
 async def test_a_start_that_is_cancelled_leaves_nothing(folder: Path) -> None:
     cluster = AsyncLiteCluster(directory=folder)
     starting = asyncio.create_task(cluster.start())

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from shoal.lite.cluster import LiteCluster, NodeStatus
+from shoal.lite.cluster import LiteCluster, NodeStatus, QuorumStatus
 from shoal.model.errors import ShoalError
 from shoal.model.nodes import Node
 
@@ -76,6 +76,12 @@ class AsyncLiteCluster:
     async def nodes(self) -> list[Node]:
         return await _finished(self.cluster.nodes)
 
+    async def controllers(self) -> list[NodeStatus]:
+        return await _finished(self.cluster.controllers)
+
+    async def quorum(self) -> QuorumStatus | None:
+        return await _finished(self.cluster.quorum)
+
     async def log_dirs(self) -> dict[int, Path]:
         return await _finished(self.cluster.log_dirs)
 
@@ -101,6 +107,12 @@ class AsyncLiteCluster:
 
     async def remove(self, node_id: int) -> None:
         await _finished(lambda: self.cluster.remove(node_id))
+
+    async def replace_controller(self, node_id: int) -> None:
+        await _finished(lambda: self.cluster.replace_controller(node_id))
+
+    async def crash(self) -> None:
+        await _finished(self.cluster.crash)
 
     async def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         await _finished(lambda: self.cluster.move_leader(topic, partition, node_id))
