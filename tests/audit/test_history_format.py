@@ -16,6 +16,7 @@ from support.history_files import (
     judged,
     log,
     position,
+    read_in_blocks,
     receive,
     run,
     scan,
@@ -24,6 +25,14 @@ from support.history_files import (
 )
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "history-format.md"
+
+
+@pytest.fixture(autouse=True, params=["lines", "blocks"])
+def way_of_reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "blocks":
+        read_in_blocks(monkeypatch, 300)
+
+
 OKS = [send(0), send(1), send(2)]
 
 

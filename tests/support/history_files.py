@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.audit.history.store import import_history
 from shoal.audit.history.verdict import judge_history, to_json
 from shoal.audit.judge import Sizes, audit
@@ -84,6 +86,17 @@ def counts(told: Line) -> dict[str, int]:
     return {name: found["count"] for name, found in told["findings"].items()}
 
 
-def cut_up(folder: Path, lines: Iterable[Line], sizes: Sizes) -> Result:
-    """The same, judged in pieces of the given sizes."""
-    return audit(import_history(write(folder, lines), folder), sizes=sizes)
+def cut_up(
+    folder: Path, lines: Iterable[Line], sizes: Sizes, *, block_bytes: int | None = None
+) -> Result:
+    """The same, judged in pieces of the given sizes; read in blocks, if their size is given."""
+    with pytest.MonkeyPatch.context() as patch:
+        if block_bytes is not None:
+            read_in_blocks(patch, block_bytes)
+        return audit(import_history(write(folder, lines), folder), sizes=sizes)
+
+
+def read_in_blocks(patch: pytest.MonkeyPatch, block_bytes: int) -> None:
+    """Read short histories as long ones are read."""
+    patch.setattr("shoal.audit.history.store.SHORT_BYTES", 0)
+    patch.setattr("shoal.audit.history.blocks.BLOCK_BYTES", block_bytes)

@@ -14,7 +14,7 @@ Rules:
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn
 
 from shoal.model.errors import UsageError
 
@@ -34,7 +34,7 @@ Values = tuple[Any, ...]
 Check = Callable[[Any], Any]
 
 
-class _Bad(Exception):
+class Malformed(Exception):
     """A value that its field cannot have; the text is the end of a sentence."""
 
 
@@ -43,9 +43,9 @@ def _whole(low: int, high: int) -> Check:
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not int:
-            raise _Bad("is not a whole number")
+            raise Malformed("is not a whole number")
         if not low <= value <= high:
-            raise _Bad(f"is not between {low} and {high}")
+            raise Malformed(f"is not between {low} and {high}")
         return value
 
     return check
@@ -57,13 +57,13 @@ def _time(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise _Bad("is not a text")
+        raise Malformed("is not a text")
     if len(value) > LONGEST_NAME:
-        raise _Bad(f"is longer than {LONGEST_NAME} characters")
+        raise Malformed(f"is longer than {LONGEST_NAME} characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _Bad("holds half of a character") from error
+        raise Malformed("holds half of a character") from error
     return value
 
 
@@ -74,14 +74,14 @@ def _label(value: Any) -> str:
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise _Bad("is neither true nor false")
+        raise Malformed("is neither true nor false")
     return value
 
 
 def _one_of(*choices: str) -> Check:
     def check(value: Any) -> str:
         if type(value) is not str or value not in choices:
-            raise _Bad(f"is none of {', '.join(choices)}")
+            raise Malformed(f"is none of {', '.join(choices)}")
         return value
 
     return check
@@ -90,7 +90,7 @@ def _one_of(*choices: str) -> Check:
 def _acks(value: Any) -> str:
     told = str(value) if type(value) is int else value
     if told not in ("all", "-1", "1", "0"):
-        raise _Bad("is none of all, 1, 0")
+        raise Malformed("is none of all, 1, 0")
     return str(told)
 
 
@@ -177,35 +177,36 @@ KINDS: Final[dict[str, tuple[tuple[str, Check, bool], ...]]] = {
 }
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, Values]]:
-    """The kind of each line and its values, in the order of `KINDS`; None for what is absent."""
-    number, is_first = 0, True
+def read_lines(file: BinaryIO, path: Path, *, first_line: int = 1) -> Iterator[tuple[str, Values]]:
+    """The kind of each line and its values, in the order of `KINDS`; None for what is absent.
+
+    `path` and the number of the first line are for messages. Where that is 1, a `run` line may
+    come first.
+    """
+    number, is_first = first_line - 1, first_line == 1
     try:
-        with path.open("rb") as file:
-            while text := file.readline(LONGEST_LINE_BYTES + 1):
-                number += 1
-                if text.strip():
-                    kind, values = _parse(text, is_first)
-                    is_first = False
-                    yield kind, values
-    except _Bad as bad:
+        while text := file.readline(LONGEST_LINE_BYTES + 1):
+            number += 1
+            if text.strip():
+                kind, values = _parse(text, is_first)
+                is_first = False
+                yield kind, values
+    except Malformed as bad:
         raise _malformed(path, number, bad) from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _parse(text: bytes, is_first: bool) -> tuple[str, Values]:
     if len(text) > LONGEST_LINE_BYTES:
-        raise _Bad(f"is longer than {LONGEST_LINE_BYTES} bytes")
+        raise Malformed(f"is longer than {LONGEST_LINE_BYTES} bytes")
     if is_first:
         return parse_line(text.removeprefix(_BYTE_ORDER_MARK))
     kind, values = parse_line(text)
     if kind == "run":
-        raise _Bad("is a `run` line, which may stand only once, and first")
+        raise Malformed("is a `run` line, which may stand only once, and first")
     return kind, values
 
 
-def _malformed(path: Path, number: int, bad: _Bad) -> UsageError:
+def _malformed(path: Path, number: int, bad: Malformed) -> UsageError:
     return UsageError(
         f"{path}: line {number} {bad}",
         remedy="mend the line; docs/history-format.md says what each kind of line holds",
@@ -217,28 +218,28 @@ def parse_line(text: bytes) -> tuple[str, Values]:
     try:
         line = json.loads(text, parse_constant=_refuse)
     except UnicodeDecodeError as error:
-        raise _Bad("is not UTF-8") from error
+        raise Malformed("is not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise _Bad(f"is not JSON: {_reason(error)}") from error
+        raise Malformed(f"is not JSON: {_reason(error)}") from error
     if type(line) is not dict:
-        raise _Bad("is not a JSON object")
+        raise Malformed("is not a JSON object")
     kind = line.get("kind")
     if type(kind) is not str or kind not in KINDS:
-        raise _Bad(f"is of no kind that the format knows: {_shown(kind)}")
+        raise Malformed(f"is of no kind that the format knows: {_shown(kind)}")
     values: list[Any] = []
     for name, check, is_needed in KINDS[kind]:
         value = line.get(name)
         if value is None:
             if is_needed:
-                raise _Bad(f"is a `{kind}` line without `{name}`")
+                raise Malformed(f"is a `{kind}` line without `{name}`")
             values.append(None)
             continue
         try:
             values.append(check(value))
-        except _Bad as bad:
-            raise _Bad(f"is a `{kind}` line whose `{name}` ({_shown(value)}) {bad}") from None
+        except Malformed as bad:
+            raise Malformed(f"is a `{kind}` line whose `{name}` ({_shown(value)}) {bad}") from None
     if kind == "scan" and values[4] < values[3]:
-        raise _Bad("is a `scan` line whose `end` lies before its `start`")
+        raise Malformed("is a `scan` line whose `end` lies before its `start`")
     return kind, tuple(values)
 
 

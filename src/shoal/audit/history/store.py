@@ -7,6 +7,8 @@ caller gives and removes, so that memory does not grow with the file.
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +18,14 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
 from shoal.audit.folder import Ledger, RowGroup, RunFolder
+from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
 from shoal.audit.read import Held, Piece
+from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, OPEN, OUTCOMES, TABLES
 
 GROUP: Final = "consumers"
+SHORT_BYTES: Final = 1 << 20  # shorter files are read line by line
 ROWS_PER_CHUNK: Final = 131_072
 MOST_HELD_ROWS: Final = 4_000_000
 
@@ -34,6 +39,21 @@ _TYPES: Final[dict[str, type[np.generic]]] = {
     "int64": np.int64,
     "bool": np.bool_,
 }
+
+
+def key_number(key: str) -> int:
+    """A number that stands for a key."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _texts(column: Column) -> Texts:
+    assert isinstance(column, Texts)  # noqa: S101 - which columns are texts is fixed
+    return column
+
+
+def _renumbered(column: Column, numbers: dict[str, int]) -> Ints:
+    texts = _texts(column)
+    return ints([numbers[name] for name in texts.names])[texts.codes]
 
 
 def _or_none(value: int | None) -> int:
@@ -150,8 +170,7 @@ class _Import:
         times = (_or_none(intended_us), sent_us, _or_none(acked_us))
         tables["attempts"].append((*message, _OUTCOMES[outcome], 0, _or_none(offset), *times))
         if key is not None:
-            digest = blake2b(key.encode(), digest_size=8).digest()
-            tables["keys"].append((*message, int.from_bytes(digest, "big", signed=True)))
+            tables["keys"].append((*message, key_number(key)))
         if transaction is not None:
             number = self._transaction((message[0], transaction), fate, requested_us)
             tables["transactions"].append((*message, number, OPEN, NONE))
@@ -217,6 +236,81 @@ class _Import:
     def _end(self, drained: bool) -> None:
         self.ends.append(drained)
 
+    def take_columns(self, kind: str, columns: Columns) -> None:
+        """Many lines of one kind at once."""
+        plain = {name: self._plain(column) for name, column in columns.items()}
+        count = len(plain["seq"])
+        none = np.full(count, NONE)
+        message = {"producer": plain["producer"], "topic": plain["topic"]}
+        message |= {"lane": plain["partition"], "sequence": plain["seq"]}
+        if kind == "send":
+            outcome = _renumbered(columns["outcome"], _OUTCOMES)
+            times = {name: plain[name] for name in ("intended_us", "sent_us", "acked_us")}
+            own = {"outcome": outcome, "error": none, "offset": plain["offset"], **times}
+            self._add("attempts", message | own)
+            self._take_keys(columns["key"], message)
+            self._take_transactions(columns, plain, message)
+        elif kind == "log":
+            place = {"cluster": plain["cluster"], "partition": plain["partition"]}
+            place |= {"offset": plain["offset"], "append_us": plain["append_us"]}
+            self._add("log", message | place | {"timestamp_us": none, "intact": plain["intact"]})
+            self.has_target |= "target" in _texts(columns["cluster"]).names
+        else:
+            names = ("consumer", "assignment", "partition", "offset", "received_us", "intact")
+            place = {name: plain[name] for name in names}
+            place["group"] = np.full(count, self.store.code(GROUP))
+            self._add("receipts", message | place | {"timestamp_us": none})
+
+    def _add(self, table: str, columns: Rows) -> None:
+        """Columns in chunks of the usual size, after the rows that came before."""
+        self.store.tables[table].put_away()
+        count = len(columns["sequence"])
+        for low in range(0, count, ROWS_PER_CHUNK):
+            self.store.tables[table].add(
+                {
+                    name: columns[name][low : low + ROWS_PER_CHUNK].astype(_TYPES[kind], copy=False)
+                    for name, kind in TABLES[table]
+                }
+            )
+
+    def _plain(self, column: Column) -> Array:
+        """Texts by the numbers of the whole history."""
+        if not isinstance(column, Texts):
+            return column
+        codes = ints([self.store.code(name) for name in column.names])
+        return codes[column.codes] if len(codes) else column.codes
+
+    def _take_keys(self, column: Column, message: Rows) -> None:
+        keys = _texts(column)
+        held = np.flatnonzero(keys.codes != NONE)
+        if len(held):
+            numbers = ints([key_number(f"'{name}") for name in keys.names])
+            rows = {name: values[held] for name, values in message.items()}
+            self._add("keys", rows | {"key": numbers[keys.codes[held]]})
+
+    def _take_transactions(self, columns: Columns, plain: Rows, message: Rows) -> None:
+        names, fates = _texts(columns["txn"]), _texts(columns["fate"])
+        held = np.flatnonzero(names.codes != NONE)
+        if not len(held):
+            return
+        told = [plain["producer"], names.codes, fates.codes, plain["committed_us"]]
+        distinct, inverse = np.unique(
+            np.stack([column[held] for column in told], axis=1), axis=0, return_inverse=True
+        )
+        numbers = ints(
+            [
+                self._transaction(
+                    (producer, f"'{names.names[name]}"),
+                    None if fate == NONE else fates.names[fate],
+                    None if requested_us == NONE else requested_us,
+                )
+                for producer, name, fate, requested_us in distinct.tolist()
+            ]
+        )
+        rows = {name: values[held] for name, values in message.items()}
+        rows |= {"transaction": numbers[inverse.ravel()], "fate": np.full(len(held), OPEN)}
+        self._add("transactions", rows | {"requested_us": np.full(len(held), NONE)})
+
     def ledger(self) -> Ledger:
         for table in self.store.tables.values():
             table.put_away()
@@ -263,7 +357,24 @@ def _numbers(column: Any) -> Array:
 
 def import_history(path: Path, folder: Path) -> Ledger:
     """A history as a ledger; `folder` takes what does not fit into memory."""
-    return import_lines(read_lines(path), path, folder)
+    try:
+        if path.stat().st_size < SHORT_BYTES:
+            with path.open("rb") as file:
+                return import_lines(read_lines(file, path), path, folder)
+        return _import_blocks(path, folder)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _import_blocks(path: Path, folder: Path) -> Ledger:
+    taken = _Import(path, folder)
+    for block in read_blocks(path):
+        lines = read_lines(BytesIO(block.text), path, first_line=block.first_line)
+        for kind, values in chain(lines, block.others):
+            taken.take(kind, values)
+        for kind, columns in block.columns.items():
+            taken.take_columns(kind, columns)
+    return taken.ledger()
 
 
 def import_lines(lines: Iterable[tuple[str, Values]], path: Path, folder: Path) -> Ledger:
