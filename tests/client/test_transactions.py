@@ -15,8 +15,9 @@ from shoal.client.errors import (
     RequestTimedOut,
     TransactionFailed,
 )
+from shoal.client.group_offsets import GroupMember, OffsetCommit
 from shoal.client.transaction_state import Phase, TransactionState
-from shoal.client.transactions import GroupMember, OffsetCommit, TransactionalSession
+from shoal.client.transactions import TransactionalSession
 from shoal.model.errors import UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition

@@ -2,14 +2,17 @@
 
 Modules, from the wire up: `connection` (a socket), `handshake` (versions, log-in), `pool`
 (connections), `core` (metadata, retries), then one for each kind of call: `fetching`,
-`producing`, `offsets`, `coordinators`, `admin`; above them `sessions` and `transactions`
-(numbered batches), `producer` and `consumer`. Pure: `versions`, `metadata`, `delivery`,
-`transaction_state`, `isolation`, `backoff`, `codes`.
+`producing`, `offsets`, `coordinators`, `group_offsets`, `admin`; above them `sessions` and
+`transactions` (numbered batches), `producer`, `consumer`, `membership` and `group_consumer`.
+Pure: `versions`, `metadata`, `delivery`, `transaction_state`, `isolation`, `assignors`,
+`group_protocol`, `backoff`, `codes`.
 """
 
 from shoal.client.client import Client
 from shoal.client.config import ClientConfig
 from shoal.client.consumer import Consumer, RawConsumer
+from shoal.client.group_consumer import GroupConsumer
+from shoal.client.group_offsets import GroupMember, OffsetCommit
 from shoal.client.producer import Producer, RawProducer
 from shoal.client.results import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, ProduceResult
 from shoal.client.sessions import IdempotentSession
@@ -22,8 +25,11 @@ __all__ = [
     "Client",
     "ClientConfig",
     "Consumer",
+    "GroupConsumer",
+    "GroupMember",
     "IdempotentSession",
     "ListedOffset",
+    "OffsetCommit",
     "ProduceResult",
     "Producer",
     "RawConsumer",

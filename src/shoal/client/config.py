@@ -262,6 +262,41 @@ class ClientConfig:
         choices=("none", "earliest", "latest"),
     )
 
+    # Groups.
+    group_id: str = prop("group.id", "", "The group that a group consumer is a member of.")
+    group_instance_id: str = prop(
+        "group.instance.id",
+        "",
+        "Name of a member across restarts: it gets its partitions again if it is back in time.",
+    )
+    session_timeout_ms: int = prop(
+        "session.timeout.ms",
+        45_000,
+        "A member that is not heard of for longer is out of its group.",
+        low=1,
+        high=_INT32_MAX,
+    )
+    heartbeat_interval_ms: int = prop(
+        "heartbeat.interval.ms",
+        3_000,
+        "How often a member tells its coordinator that it lives, and hears of rebalances.",
+        low=1,
+        high=_INT32_MAX,
+    )
+    max_poll_interval_ms: int = prop(
+        "max.poll.interval.ms",
+        300_000,
+        "A member that does not poll for longer leaves; and how long others wait for it to join.",
+        low=1,
+        high=_INT32_MAX,
+    )
+    partition_assignment_strategy: tuple[str, ...] = prop(
+        "partition.assignment.strategy",
+        ("range", "cooperative-sticky"),
+        "Ways to share partitions, the best first: range, roundrobin, cooperative-sticky. Java's"
+        " class names are understood too. Rebalances are cooperative if all of them are.",
+    )
+
     # Writing.
     send_raw_bytes: bool = prop(
         "send.raw.bytes",

@@ -16,7 +16,7 @@ Rules of this file:
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -240,6 +240,16 @@ class RawConsumer:
             )
 
 
+def records_of(batches: Iterable[RawBatch]) -> list[ConsumerRecord]:
+    """The records of batches, without those before the position."""
+    return [
+        ConsumerRecord(item.topic, item.partition, record)
+        for item in batches
+        for record in decode_records(item.value)
+        if record.offset >= item.position
+    ]
+
+
 class Consumer:
     """Hands out what `fetch.raw.bytes` asks for: whole batches, or records."""
 
@@ -289,12 +299,7 @@ class Consumer:
                 "poll_records() reads records, but fetch.raw.bytes is true",
                 remedy="set fetch.raw.bytes=false, or call poll_batches()",
             )
-        return [
-            ConsumerRecord(item.topic, item.partition, record)
-            for item in await self._raw.poll(timeout_ms)
-            for record in decode_records(item.value)
-            if record.offset >= item.position
-        ]
+        return records_of(await self._raw.poll(timeout_ms))
 
     async def close(self) -> None:
         """Stop."""

@@ -6,13 +6,14 @@ Rules of this file:
   the call's time is over; the caller sees any other code.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from enum import IntEnum
 from typing import Any
 
 from shoal.client.codes import COORDINATOR_MOVED, COORDINATOR_RETRY, Code
 from shoal.client.core import Core
 from shoal.client.errors import ConnectionLost, KafkaError, RequestTimedOut, error_for
+from shoal.client.pool import CONTROL
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_VERSION_WITH_KEYS = 4
@@ -49,20 +50,41 @@ class Coordinator:
         """
 
         async def attempt() -> Any:
-            try:
-                node_id = await self.node_id()
-                response = await self._core.call(
-                    api_key, values, node_id=node_id, at_least=at_least, at_most=at_most
-                )
-            except (ConnectionLost, RequestTimedOut):
-                self._node_id = None
-                raise
-            self.check(int(getattr(response, "error_code", Code.NONE)))
+            response = await self.ask(api_key, values, at_least=at_least, at_most=at_most)
             if check is not None:
                 check(response)
             return response
 
         return await self._core.retrying(attempt)
+
+    async def ask(
+        self,
+        api_key: int,
+        values: Mapping[str, Any],
+        *,
+        at_least: int = 0,
+        at_most: int | None = None,
+        channel: str = CONTROL,
+        timeout_s: float | None = None,
+        accepts: Container[int] = (),
+    ) -> Any:
+        """Ask the coordinator once; raises for the answer's own error code.
+
+        `accepts` are codes with which the answer is wanted all the same.
+        """
+        try:
+            node_id = await self.node_id()
+            link = await self._core.any_link(node_id, channel)
+            version = link.versions.newest(api_key, at_least=at_least, at_most=at_most)
+            limit_s = self._core.request_timeout_s if timeout_s is None else timeout_s
+            response = await link.ask(api_key, version, values, timeout_s=limit_s)
+        except (ConnectionLost, RequestTimedOut):
+            self._node_id = None
+            raise
+        code = int(getattr(response, "error_code", Code.NONE))
+        if code not in accepts:
+            self.check(code)
+        return response
 
     async def node_id(self) -> int:
         """Where it is."""

@@ -21,13 +21,14 @@ Rules of this file:
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal.client.codes import Code
 from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.core import Core
 from shoal.client.delivery import Identity, Mode, Parcel
 from shoal.client.errors import ClientError, KafkaError, ProducerFenced
+from shoal.client.group_offsets import NO_MEMBER, GroupMember, OffsetCommit, topics_to_commit
 from shoal.client.producing import Produced
 from shoal.client.sender import Result, Sender
 from shoal.client.sessions import Session
@@ -44,25 +45,6 @@ _LAST_END_TXN_1: Final = 4
 _LAST_TXN_OFFSET_COMMIT_1: Final = 4
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
 _GONE: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
-
-
-class OffsetCommit(NamedTuple):
-    """A group's position in one partition."""
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-
-
-class GroupMember(NamedTuple):
-    """Who commits; the defaults stand for a group that manages itself."""
-
-    generation_id: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
-
-
-_NO_MEMBER: Final = GroupMember()
 
 
 class TransactionalSession(Session):
@@ -153,7 +135,7 @@ class TransactionalSession(Session):
         offsets: Mapping[TopicPartition, OffsetCommit | int],
         group_id: str,
         *,
-        member: GroupMember = _NO_MEMBER,
+        member: GroupMember = NO_MEMBER,
     ) -> None:
         """Commit a group's positions as part of the transaction."""
         self._state.check_open()
@@ -349,24 +331,13 @@ class TransactionalSession(Session):
         group_id: str,
         member: GroupMember,
     ) -> dict[str, Any]:
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for tp, given in offsets.items():
-            commit = OffsetCommit(given) if isinstance(given, int) else given
-            topics.setdefault(tp.topic, []).append(
-                {
-                    "partition_index": tp.partition,
-                    "committed_offset": commit.offset,
-                    "committed_leader_epoch": commit.leader_epoch,
-                    "committed_metadata": commit.metadata,
-                }
-            )
         return {
             **self._identity_values(),
             "group_id": group_id,
             "generation_id": member.generation_id,
             "member_id": member.member_id,
             "group_instance_id": member.instance_id,
-            "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
+            "topics": topics_to_commit(offsets),
         }
 
     def _fail(self, error: ClientError) -> None:

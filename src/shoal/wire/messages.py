@@ -56,6 +56,19 @@ def response_class(api_key: int, version: int) -> type[Any]:
 
 
 @cache
+def data_class(name: str, version: int) -> type[Any]:
+    """The class of what is neither request nor response, by kio's name for it."""
+    return _class_in(name, version, "data")
+
+
+def encode_data(message: Any) -> bytes:
+    """The bytes of a message alone, with no header."""
+    output = bytearray()
+    _codec().put_entity(output, message)
+    return bytes(output)
+
+
+@cache
 def known_versions(api_key: int) -> tuple[int, int]:
     """The lowest and the highest version that have classes."""
     package = _import(f"kio.schema.{_key(api_key).name.lower()}")
@@ -179,7 +192,10 @@ def _key(number: int) -> ApiKey:
 
 
 def _message_class(api_key: int, version: int, kind: str) -> type[Any]:
-    name = _key(api_key).name.lower()
+    return _class_in(_key(api_key).name.lower(), version, kind)
+
+
+def _class_in(name: str, version: int, kind: str) -> type[Any]:
     path = f"kio.schema.{name}.v{version}.{kind}"
     try:
         module = _import(path)
