@@ -23,6 +23,7 @@ from rich.table import Table
 from shoal.cli import console
 from shoal.cli.faults import fault
 from shoal.cli.options import output_option, properties_of
+from shoal.lite.cluster import QuorumStatus
 from shoal.lite.controller.profiles import PROFILES
 from shoal.model.errors import SystemFailure
 from shoal.systems import registry
@@ -44,6 +45,8 @@ def cluster() -> None:
     \b
     shoal cluster up                     Kafka Lite, until Ctrl-C
     shoal cluster up --brokers 3         with replicas and fail-over
+    shoal cluster up --brokers 3 --controllers 3
+                                         no process whose death stops it
     shoal cluster up --engine apache     a real Apache Kafka, with no Docker
     shoal cluster up --detach --name t1  in the background
     shoal cluster kill 1                 as a fault, from another terminal
@@ -63,6 +66,17 @@ cluster.add_command(fault)
     "--brokers",
     type=click.IntRange(1, 99),
     help="How many.  [default: as many as the folder has, or 1]",
+)
+@click.option(
+    "--controllers",
+    type=click.IntRange(1, 9),
+    help="Kafka Lite: so many controllers as processes of their own; 3 survive the death of one.  "
+    "[default: as the folder has, or one inside the supervisor]",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST",
+    help="Kafka Lite: listen on all addresses, and tell clients to connect to this host.",
 )
 @click.option("--name", help="A name for status, kill and down.  [default: made up]")
 @click.option(
@@ -203,6 +217,23 @@ def status_command(*, name: str | None, output: str) -> None:
             role = "" if node.role == "broker" else node.role
             table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process, role)
         console.out.print(table)
+        _print_quorum(seen.quorum())
+
+
+def _print_quorum(quorum: QuorumStatus | None) -> None:
+    if quorum is None:
+        return
+    console.out.print(
+        f"controller {quorum.leader} is active in epoch {quorum.epoch}, "
+        f"{quorum.high_watermark} records of metadata are committed"
+    )
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for role, members in (("voter", quorum.voters), ("observer", quorum.observers)):
+        for member in members:
+            table.add_row(
+                str(member.id), role, f"at {member.log_end_offset}", f"{member.lag} behind"
+            )
+    console.out.print(table)
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
@@ -213,6 +244,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "bootstrap": seen.bootstrap,
         "owner": entry.owner.pid,
         "nodes": [asdict(node) for node in seen.nodes()],
+        "quorum": None if (quorum := seen.quorum()) is None else asdict(quorum),
     }
 
 

@@ -28,6 +28,8 @@ COMMANDS = {
     "demo": "shoal.cli.demo:demo",
     "audit": "shoal.cli.audit:audit",
     "cluster": "shoal.cli.cluster:cluster",
+    "broker": "shoal.cli.nodes:broker",
+    "controller": "shoal.cli.nodes:controller",
     "doctor": "shoal.cli.doctor:doctor",
     "mirror": "shoal.cli.mirror:mirror",
     "produce": "shoal.cli.produce:produce",

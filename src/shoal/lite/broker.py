@@ -54,6 +54,19 @@ class Broker:
         self._accept_from_now_on()
         await self.core.enter()
 
+    async def started(self) -> bool:
+        """Do `start`; False if it was told to end before it was through."""
+        starting = asyncio.create_task(self.start())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        await self.core.controller.close()
+        return False
+
     async def serve(self) -> None:
         """Until `stop` is called; then end cleanly."""
         await self._stopping.wait()
@@ -132,19 +145,25 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 async def run_broker(
-    spec: BrokerSpec, *, lifeline: int, faults: socket.socket, on_ready: Callable[[int], None]
+    spec: BrokerSpec,
+    *,
+    on_ready: Callable[[int], None],
+    lifeline: int | None = None,
+    faults: socket.socket | None = None,
 ) -> None:
     """Be a broker until told to end; `on_ready` is told the port. For a process of its own."""
     allow_many_files()
     loop = asyncio.get_running_loop()
     broker = Broker(spec)
-    NodeEnd(faults, broker.request_faults)
+    if faults is not None:
+        NodeEnd(faults, broker.request_faults)
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
-    # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.
-    loop.add_reader(lifeline, os._exit, 1)
-    await broker.start()
-    on_ready(broker.port)
-    await broker.serve()
+    if lifeline is not None:
+        # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.
+        loop.add_reader(lifeline, os._exit, 1)
+    if await broker.started():
+        on_ready(broker.port)
+        await broker.serve()
 
 
 def allow_many_files() -> None:

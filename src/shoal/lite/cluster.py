@@ -37,6 +37,8 @@ _COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
 _ANSWER_LIMIT_BYTES = 1024 * 1024
 _EXIT_PATIENCE_S = STOP_PATIENCE_S + 10
 
+ANY_HOST = "0.0.0.0"  # noqa: S104 - only if somebody wants to be reached
+
 ResultT = TypeVar("ResultT")
 State = Literal["starting", "running", "paused", "dead"]
 
@@ -98,6 +100,7 @@ class LiteCluster:
         controllers: int | None = None,
         profile: str | None = None,
         host: str = "127.0.0.1",
+        advertise: str | None = None,
         detached: bool = False,
     ) -> None:
         """`properties` are settings of brokers by Apache Kafka's names; a list of racks in
@@ -112,8 +115,9 @@ class LiteCluster:
         majority must be up; three survive the death of any one of them. Without, the supervisor
         is the controller.
 
-        `host` is where brokers listen and what clients are told. `detached` clusters are not
-        bound to this process, and need a folder to be found by.
+        `host` is where brokers listen and what clients are told. With `advertise` clients are told
+        that, and brokers listen on all addresses, for clients on other machines. `detached`
+        clusters are not bound to this process, and need a folder to be found by.
         """
         if brokers is not None and brokers < 1:
             raise UsageError(f"{brokers} brokers: a cluster has at least one")
@@ -129,7 +133,8 @@ class LiteCluster:
         self._directory = None if directory is None else Path(directory).absolute()
         self._profile = profile
         self._properties = dict(properties or {})
-        self._host = host
+        self._host = host if advertise is None else ANY_HOST
+        self._advertise = advertise
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: ClusterFolder | None = None
@@ -155,6 +160,7 @@ class LiteCluster:
             brokers=self._brokers,
             controllers=self._controllers,
             host=self._host,
+            advertise=self._advertise,
             profile=self._profile,
             properties=self._properties,
             temporary=temporary,

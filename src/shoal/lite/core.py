@@ -44,6 +44,7 @@ from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
 from shoal.lite.fetch_sessions import FetchSessions
 from shoal.lite.folder_lock import lock_folder
 from shoal.lite.groups.shard import GroupShard
+from shoal.lite.identity import check_identity, sign
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replicas import Replicas
@@ -69,12 +70,14 @@ class BrokerCore:
         """`on_dismissed` is called if the cluster wants this process no more."""
         self.spec = spec
         self._lock = lock_folder(spec.path)
+        check_identity(spec.path, spec.cluster_id, spec.broker_id)
         self._on_dismissed = on_dismissed
         self._marker = ShutdownMarker(spec.path)
         self._ended = self._marker.begin(spec.incarnation)
         _logger.info("the last process of this broker ended: %s", self._ended.value)
         self.state = ClusterState()
         key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
+        sign(spec.path, spec.cluster_id, *key)
         self.controller = ControllerLink(key, spec.cluster_id, spec.controllers, self._on_records)
         self.replicas = Replicas(spec.broker_id, spec.path, self.controller.submit)
         # By what clients ask for; each coordinates the keys of the partitions that are led here.

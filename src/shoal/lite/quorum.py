@@ -16,6 +16,7 @@ from uuid import UUID
 from shoal.client.errors import ClientError
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.codes import Refused
+from shoal.lite.controller.joining import remove_voter
 from shoal.lite.controller.link import ControllerLink
 from shoal.lite.controller.records import Record
 from shoal.lite.controller.requests import BrokersDied, Request
@@ -171,7 +172,7 @@ class Quorum:
     async def replace(self, controller_id: int) -> None:
         """Give a controller that does not run an empty disk, and take its vote away meanwhile.
 
-        When it has been started and has caught up, `add` gives it its vote.
+        When it has been started and has caught up, it asks for its vote.
         """
         try:
             async with asyncio.timeout(_CHANGE_PATIENCE_S):
@@ -199,25 +200,16 @@ class Quorum:
                 if voter is None:
                     return
             if voter is not None:
-                values = {"voter_id": voter.id, "voter_directory_id": voter.directory}
-                await self._change(ApiKey.REMOVE_RAFT_VOTER, 0, values)
+                key = ReplicaKey(voter.id, voter.directory)
+                await remove_voter(key, self._folder.cluster_id, self.controllers)
             await asyncio.sleep(_RETRY_S)
 
-    async def add(self, controller_id: int) -> None:
-        """Give a controller its vote, which runs and follows."""
+    async def wait_for_vote(self, controller_id: int) -> None:
+        """Until a controller that was started has its vote, for which it asks by itself."""
         key, _ = read_member(self._folder.controller(controller_id))
-        peer = next(peer for peer in self.controllers if peer.node_id == controller_id)
-        listener = {"name": "CONTROLLER", "host": peer.host, "port": peer.port}
-        values = {
-            "timeout": int(_CHANGE_PATIENCE_S * 1000),
-            "voter_id": key.id,
-            "voter_directory_id": key.directory,
-            "listeners": [listener],
-        }
         try:
             async with asyncio.timeout(_CHANGE_PATIENCE_S):
-                while not await self._is_voter(key):
-                    await self._change(ApiKey.ADD_RAFT_VOTER, 1, values)
+                while not await self._is_voter(key):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError:
             raise _not_changed(controller_id) from None
@@ -226,18 +218,6 @@ class Quorum:
         described = await self.describe()
         voters = () if described is None else described.voters
         return any((voter.id, voter.directory) == key for voter in voters)
-
-    async def _change(self, api_key: ApiKey, version: int, values: dict[str, Any]) -> None:
-        """Ask once; whoever asks looks whether it was done."""
-        try:
-            body = await self._ask(
-                api_key, version, values | {"cluster_id": self._folder.cluster_id}
-            )
-        except ClientError as error:
-            _logger.info("the voters were not changed: %s", error)
-            return
-        if body.error_code != Code.NONE:
-            _logger.info("the voters were not changed: %s", body.error_message)
 
 
 def as_json(described: Described) -> dict[str, Any]:

@@ -70,6 +70,10 @@ class ControllerSpec:
     controllers: list[Peer]
     # Settings of brokers, of which some are for controllers too.
     properties: dict[str, str]
+    # Where others find it, if that is not `host`.
+    advertised_host: str = ""
+    # The disk that the quorum knows it by is lost, and its vote may be taken.
+    may_replace: bool = False
 
     @property
     def node_id(self) -> int:
@@ -98,7 +102,9 @@ class SupervisorSpec:
     # How many controllers have processes of their own. None: as in the folder; in a new one none
     # has, and the supervisor is the controller.
     controllers: int | None
+    # Where brokers listen, and what clients are told if that is something else.
     host: str
+    advertise: str | None
     # None: that of the folder.
     profile: str | None
     # Settings by Apache Kafka's names; those of the folder hold where these say nothing.

@@ -71,8 +71,10 @@ class NodeState:
     """A broker or controller as the supervisor knows it."""
 
     id: int
+    # Where it listens, and what others are told.
     host: str
     port: int = 0
+    advertised_host: str = ""
     # broker, or controller
     role: str = "broker"
     pid: int = 0
@@ -92,7 +94,7 @@ class NodeState:
     def described(self) -> dict[str, Any]:
         return {
             "id": self.id,
-            "host": self.host,
+            "host": self.advertised_host or self.host,
             "port": self.port,
             "pid": self.pid,
             "state": self.state,
@@ -117,7 +119,7 @@ class Supervisor:
         self._controllers: list[Peer] = []
         self._unread_reports = b""
         self._nodes = {
-            broker_id: NodeState(broker_id, spec.host, folder.ports.get(broker_id, 0))
+            broker_id: self._new_broker(broker_id, folder.ports.get(broker_id, 0))
             for broker_id in broker_ids
         }
         self._controller = self._made_controller()
@@ -185,6 +187,9 @@ class Supervisor:
         quorum = Quorum(folder, self._controllers)
         folder.save()
         return quorum
+
+    def _new_broker(self, broker_id: int, port: int = 0) -> NodeState:
+        return NodeState(broker_id, self._spec.host, port, self._spec.advertise or self._spec.host)
 
     async def _start_controllers(self) -> None:
         if isinstance(self._controller, EmbeddedController):
@@ -265,7 +270,7 @@ class Supervisor:
             folder=str(folder.broker(node.id)),
             host=node.host,
             port=node.port,
-            advertised_host=node.host,
+            advertised_host=node.advertised_host,
             cluster_id=folder.cluster_id,
             controllers=self._controllers,
             properties=properties_of(node.id, self._properties),
@@ -314,7 +319,7 @@ class Supervisor:
     async def _add(self) -> None:
         """Start one more broker."""
         broker_id = max(self._brokers(), default=0) + 1
-        node = self._nodes[broker_id] = NodeState(broker_id, self._spec.host)
+        node = self._nodes[broker_id] = self._new_broker(broker_id)
         async with node.lock:
             await self._start(broker_id)
         self._save_folder()
@@ -350,7 +355,7 @@ class Supervisor:
         await self._stop(controller_id)
         await self._controller.replace(controller_id)
         await self._start(controller_id)
-        await self._controller.add(controller_id)
+        await self._controller.wait_for_vote(controller_id)
 
     def _save_folder(self) -> None:
         self._folder.ports = {node_id: self._nodes[node_id].port for node_id in self._brokers()}

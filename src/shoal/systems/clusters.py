@@ -76,6 +76,8 @@ def make_cluster(
     directory: Path | None = None,
     version: str | None = None,
     profile: str | None = None,
+    controllers: int | None = None,
+    advertise: str | None = None,
     properties: Mapping[str, str] | None = None,
     report: Report = no_report,
 ) -> Cluster:
@@ -95,6 +97,8 @@ def make_cluster(
                 "only Kafka Lite has profiles",
                 remedy="set default.replication.factor and min.insync.replicas",
             )
+        if controllers is not None or advertise is not None:
+            raise ConfigError("only Kafka Lite has --controllers and --advertise")
         return ApacheCluster(
             brokers=brokers or 1,
             name=name,
@@ -109,7 +113,13 @@ def make_cluster(
         if version is not None:
             raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
         return LiteSystem(
-            brokers=brokers, name=name, directory=directory, properties=chosen, profile=profile
+            brokers=brokers,
+            name=name,
+            directory=directory,
+            properties=chosen,
+            profile=profile,
+            controllers=controllers,
+            advertise=advertise,
         )
     raise UsageError(
         f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from shoal.lite.cluster import LiteCluster, NodeStatus
+from shoal.lite.cluster import LiteCluster, NodeStatus, QuorumStatus
 from shoal.model.errors import UnreachableError, UsageError
 from shoal.systems.registry import Entry
 
@@ -68,6 +68,10 @@ class Remote:
     def remove(self, node_id: int) -> None:
         raise self._cannot(f"remove node {node_id}")
 
+    def quorum(self) -> QuorumStatus | None:
+        """The controllers of a Kafka Lite; None if nobody is active, and for other engines."""
+        return None
+
     def lite(self) -> LiteCluster:
         """The cluster itself, if it is a Kafka Lite: for its faults."""
         raise self._cannot("plant that fault")
@@ -122,6 +126,9 @@ class LiteRemote(Remote):
     def remove(self, node_id: int) -> None:
         self._known(node_id)
         self._cluster.remove(node_id)
+
+    def quorum(self) -> QuorumStatus | None:
+        return self._cluster.quorum()
 
     def lite(self) -> LiteCluster:
         return self._cluster

@@ -15,7 +15,9 @@ from typing import Any
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller import quorum_admin, rpc
+from shoal.lite.controller.joining import wrong_cluster
 from shoal.lite.controller.node import Answered, ControllerNode, NodeRefused
+from shoal.lite.controller.requests import Introduce, Introduction
 from shoal.lite.controller.server import Answer
 from shoal.lite.raft import wire
 from shoal.lite.raft.messages import (
@@ -103,6 +105,8 @@ class Desk:
             call = rpc.decode_call(header, request, self._cluster_id)
         except Refused as refused:
             return rpc.encode_reply(header, rpc.Reply(None, refused, 0))
+        if isinstance(call, Introduce):
+            return rpc.encode_reply(header, self._introduced(node, call))
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def on_done(future: "asyncio.Future[Answered[Any]]") -> None:
@@ -111,6 +115,12 @@ class Desk:
 
         node.submit(call).add_done_callback(on_done)
         return answer
+
+    def _introduced(self, node: ControllerNode, call: Introduce) -> rpc.Reply:
+        if call.cluster_id != self._cluster_id:
+            return rpc.Reply(None, wrong_cluster(self._cluster_id), 0)
+        voters = tuple((voter.id, voter.directory) for voter in node.raft.voters)
+        return rpc.Reply(Introduction(*node.key, voters, is_member=True), None, 0)
 
 
 def _reply(future: "asyncio.Future[Answered[Any]]") -> rpc.Reply:

@@ -11,12 +11,17 @@ from pathlib import Path
 from shoal.lite.configs import Layers
 from shoal.lite.controller.controller import ControllerSettings
 from shoal.lite.controller.desk import Desk
+from shoal.lite.controller.joining import join, until
 from shoal.lite.controller.node import ControllerNode
 from shoal.lite.controller.peers import Home, Peers
 from shoal.lite.controller.server import ControllerServer
 from shoal.lite.dial import Peer
 from shoal.lite.raft.config import DEFAULT_CONFIG
 from shoal.lite.raft.messages import Message, Request
+from shoal.lite.raft.model import Voter
+
+# How long the word that it leads no more takes to reach the others.
+_WORD_S = 0.05
 
 
 class ControllerHost:
@@ -37,6 +42,7 @@ class ControllerHost:
         self._desk = Desk(cluster_id)
         self._server = ControllerServer(self._desk.answer)
         self._peers: Peers | None = None
+        self._joining: asyncio.Task[None] | None = None
         layers = Layers(dynamic={}, dynamic_default={}, static=properties)
         settings = ControllerSettings(
             session_timeout_ms=layers.integer("broker.session.timeout.ms"), properties=properties
@@ -68,6 +74,21 @@ class ControllerHost:
         self._desk.open(self.node)
         await self._server.start()
         self.node.start()
+        if not self.node.raft.is_voter:
+            own = Voter(*self.node.key, host, port)
+            self._joining = asyncio.create_task(self._join(own))
+
+    async def _join(self, own: Voter) -> None:
+        """A member that came without a vote asks for one, until it has caught up and gets it."""
+
+        async def try_again() -> None:
+            await join(own, self._cluster_id, self._leader)
+
+        await until(lambda: self.node.raft.is_voter, try_again)
+
+    def _leader(self) -> Peer | None:
+        leader_id = self.node.raft.leader_id
+        return None if leader_id is None else self._address_of(leader_id)
 
     def _address_of(self, node_id: int) -> Peer | None:
         if node_id in self._known:
@@ -83,6 +104,9 @@ class ControllerHost:
             self._desk.respond(to, message)
 
     async def close(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.gather(self._joining, return_exceptions=True)
         self._server.close()
         self.node.close()
         if self._peers is not None:
@@ -93,6 +117,3 @@ class ControllerHost:
         if self.node.raft.is_leader and len(self.node.raft.voters) > 1:
             self.node.resign()
             await asyncio.sleep(_WORD_S)
-
-
-_WORD_S = 0.05

@@ -48,6 +48,7 @@ A = TypeVar("A")
 OnRecords = Callable[[list[Record], bool], None]
 
 _ANSWER_PATIENCE_S = 30.0
+_FORWARD_PATIENCE_S = 5.0
 _RETRY_S = 0.02
 _MOST_UNANSWERED = 1000
 _NO_DIRECTORY = UUID(int=0)
@@ -85,6 +86,7 @@ class ControllerLink:
         self._lock = asyncio.Lock()
         self._on_new_leader = asyncio.Event()
         self._leader_id: int | None = None
+        self._last_complaint = ""
         self._numbers = count(1)
         # Those who wait for the metadata here to reach an offset.
         self._behind: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -138,8 +140,11 @@ class ControllerLink:
                 frame = await self.ask(encode, api_key_of(request).name)
                 reply = decode_reply(request, frame)
             except (ClientError, WireError, OSError) as error:
-                _logger.info("the controller did not answer: %s", error)
+                self._complain(str(error))
                 reply = Reply(None, _unreachable(), 0)
+            if self.active is None and self._peers.is_of_another_cluster:
+                message = f"the controllers belong to another cluster than {self._cluster_id}"
+                return Reply(None, Refused(Code.INCONSISTENT_CLUSTER_ID, message), 0)
             is_lost = reply.refused is not None and reply.refused.code == Code.NOT_CONTROLLER
             if not is_lost or isinstance(request, _NOT_REPEATED):
                 return reply
@@ -147,6 +152,12 @@ class ControllerLink:
                 async with asyncio.timeout(_RETRY_S):
                     await self._on_new_leader.wait()
             self._on_new_leader.clear()
+
+    def _complain(self, reason: str) -> None:
+        """Say it once, however often it happens in a row."""
+        if reason != self._last_complaint:
+            self._last_complaint = reason
+            _logger.info("the controller did not answer: %s", reason)
 
     async def ask(self, encode: Callable[[int], list[Part]], name: str) -> memoryview:
         """Send any request to the active controller; `ClientError` if there is no answer."""
@@ -172,7 +183,8 @@ class ControllerLink:
     async def forward(self, header: RequestFrame, request: memoryview) -> bytes:
         """Pass a client's request on as it is, and the active controller's answer back.
 
-        Raises `ClientError` if there is none; what became of the request is not known then.
+        Raises `ClientError` if there is none for a while. If the request was sent by then, what
+        became of it is not known.
         """
 
         def encode(correlation_id: int) -> list[Part]:
@@ -181,7 +193,16 @@ class ControllerLink:
             )
             return [head, request[header.body_position :]]
 
-        answer = await self.ask(encode, header.api_key.name)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _FORWARD_PATIENCE_S
+        while True:
+            try:
+                answer = await self.ask(encode, header.api_key.name)
+                break
+            except ConnectionLost as error:
+                if error.sent or loop.time() > deadline_s:
+                    raise
+            await asyncio.sleep(_RETRY_S)
         return INT32.pack(header.correlation_id) + bytes(answer[INT32.size :])
 
     # The metadata

@@ -16,7 +16,7 @@ from shoal.client.connection import Connection
 from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.dial import Peer, dial
 from shoal.lite.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
-from shoal.lite.raft.wire import Envelope, api_key_of, decode_answer, encode_message
+from shoal.lite.raft.wire import Envelope, WrongCluster, api_key_of, decode_answer, encode_message
 from shoal.wire.errors import WireError
 from shoal.wire.framing import Part
 
@@ -55,6 +55,10 @@ class Peers:
         self._lanes: dict[tuple[int, bool], _Lane] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # What was wrong with each, so that it is said once.
+        self._complaints: dict[int, str] = {}
+        # Whether the last one that did not answer said so.
+        self.is_of_another_cluster = False
 
     def send(self, to: int, message: Request) -> None:
         """Ask a controller, and hand out its answer, or tell that it cannot be reached."""
@@ -93,11 +97,18 @@ class Peers:
             )
             answer = decode_answer(message, frame)
         except (ClientError, WireError, OSError, TimeoutError) as error:
-            _logger.info("controller %d did not answer: %s", to, error)
+            self._complain(to, str(error))
+            self.is_of_another_cluster = isinstance(error, WrongCluster)
             if isinstance(error, ConnectionLost):
                 self._on_unreachable(to)
             return
+        self._complaints.pop(to, None)
         self._on_answer(to, answer)
+
+    def _complain(self, to: int, reason: str) -> None:
+        if self._complaints.get(to) != reason:
+            self._complaints[to] = reason
+            _logger.info("controller %d did not answer: %s", to, reason)
 
     async def _connected(self, lane: "_Lane", message: Request) -> Connection:
         if isinstance(message, FetchRequest | FetchSnapshotRequest):

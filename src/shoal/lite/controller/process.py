@@ -11,8 +11,11 @@ import socket
 from collections.abc import Callable
 
 from shoal.lite.controller.host import ControllerHost
+from shoal.lite.controller.joining import Founding
 from shoal.lite.faults.channel import NodeEnd
 from shoal.lite.faults.request_faults import RequestFaults
+from shoal.lite.folder_lock import lock_folder
+from shoal.lite.raft.small_files import MEMBER_NAME
 from shoal.lite.spec import ControllerSpec
 from shoal.model.errors import SystemFailure
 
@@ -39,6 +42,22 @@ async def run_controller(
         loop.add_reader(lifeline, os._exit, 1)
     if faults is not None:
         NodeEnd(faults, RequestFaults())
+    lock_folder(spec.path)
+    port = spec.port
+    if not (spec.path / MEMBER_NAME).exists():
+        founding = Founding(
+            spec.path,
+            spec.controller_id,
+            spec.cluster_id,
+            spec.controllers,
+            may_replace=spec.may_replace,
+        )
+        task = asyncio.create_task(founding.run(spec.host, port))
+        await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            return
+        port = task.result()
     host = ControllerHost(
         spec.path,
         spec.cluster_id,
@@ -46,8 +65,8 @@ async def run_controller(
         controllers=[peer for peer in spec.controllers if peer.node_id != spec.controller_id],
         on_failed=finish,
     )
-    port = host.bind(spec.host, spec.port)
-    await host.start(spec.host, port)
+    port = host.bind(spec.host, port)
+    await host.start(spec.advertised_host or spec.host, port)
     on_ready(port)
     reason = await end
     if reason is None:

@@ -98,6 +98,30 @@ class UnregisterBroker(Request[None]):
     broker_id: int
 
 
+# Controllers
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """A controller: its disk, and the voters (ids and disks) that it knows or proposes.
+
+    Once it is a member of a quorum, `voters` are those of the quorum.
+    """
+
+    node_id: int
+    directory: UUID
+    voters: tuple[tuple[int, UUID], ...] | None
+    is_member: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Introduce(Request[Introduction]):
+    """One controller tells another who it is, and hears the same; see `founding`."""
+
+    cluster_id: str
+    introduction: Introduction
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
     first: int

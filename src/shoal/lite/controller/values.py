@@ -27,6 +27,8 @@ _CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         requests.BrokersDied,
+        requests.Introduction,
+        requests.Introduce,
         requests.UnregisterBroker,
         requests.NewTopic,
         requests.CreateTopic,
