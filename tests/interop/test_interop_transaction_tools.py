@@ -1,0 +1,99 @@
+"""Apache Kafka's own tools and Java producer with transactions: list, describe, find and abort."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from shoal.client.client import Client
+from shoal.client.results import LATEST
+from shoal.client.transactions import TransactionalSession
+from shoal.model.topics import TopicPartition
+from shoal.wire.records import Record, encode_batch
+from support.kafka_tools import KafkaTools
+
+NewName = Callable[[str], str]
+
+
+@pytest.fixture
+def server(bootstrap: str) -> tuple[str, str]:
+    return "--bootstrap-server", bootstrap
+
+
+def batch(value: str) -> bytearray:
+    return encode_batch([Record(0, time.time_ns() // 1_000_000, None, value.encode())])
+
+
+def row_of(table: str, word: str) -> list[str]:
+    """The fields of the line that has a word."""
+    return next(line.split() for line in table.splitlines() if word in line.split())
+
+
+async def test_transactions_are_listed_and_described(
+    kafka_tools: KafkaTools, bootstrap: str, server: tuple[str, str], topic: str, new_name: NewName
+) -> None:
+    tp, name = TopicPartition(topic, 0), new_name("id")
+    async with (
+        Client({"bootstrap.servers": bootstrap}) as client,
+        TransactionalSession(client, name) as session,
+    ):
+        session.begin()
+        assert (await session.produce({tp: batch("open")}))[tp].is_ok
+        producer_id = str(session.identity.producer_id)
+        listed = kafka_tools("transactions", *server, "list")
+        assert row_of(listed, name)[2:] == [producer_id, "Ongoing"]
+        told = kafka_tools("transactions", *server, "describe", "--transactional-id", name)
+        assert {producer_id, "Ongoing", f"{topic}-0"} <= set(row_of(told, producer_id))
+        where = ("--topic", topic, "--partition", "0")
+        producers = kafka_tools("transactions", *server, "describe-producers", *where)
+        assert row_of(producers, producer_id)[0] == producer_id
+        await session.commit()
+
+
+async def test_a_hanging_transaction_is_found_and_aborted(
+    kafka_tools: KafkaTools, bootstrap: str, server: tuple[str, str], topic: str, new_name: NewName
+) -> None:
+    tp = TopicPartition(topic, 0)
+    async with Client({"bootstrap.servers": bootstrap}) as client:
+        session = TransactionalSession(client, new_name("id"))
+        await session.start()
+        session.begin()
+        assert (await session.produce({tp: batch("hangs")}))[tp].is_ok
+        found = kafka_tools(
+            "transactions",
+            *server,
+            "find-hanging",
+            "--topic",
+            topic,
+            "--max-transaction-timeout",
+            "0",
+        )
+        assert "Topic" in found
+        where = ("--topic", topic, "--partition", "0", "--start-offset", "0")
+        kafka_tools("transactions", *server, "abort", *where)
+        stable = await client.list_offsets({tp: LATEST}, isolation="read_committed")
+        assert stable[tp].offset == 2
+        await session.close()
+
+
+def test_a_java_producer_in_transactions(
+    kafka_tools: KafkaTools, bootstrap: str, server: tuple[str, str], topic: str, new_name: NewName
+) -> None:
+    name = new_name("id")
+    told = kafka_tools(
+        "producer-perf-test",
+        *("--topic", topic, "--num-records", "2000", "--record-size", "50"),
+        *("--throughput", "-1", "--transactional-id", name),
+        *("--transaction-duration-ms", "20"),
+        *("--producer-props", f"bootstrap.servers={bootstrap}"),
+    )
+    assert "2000 records sent" in told
+    state = kafka_tools("transactions", *server, "describe", "--transactional-id", name)
+    assert "CompleteCommit" in state
+    consumed = kafka_tools(
+        "console-consumer",
+        *server,
+        *("--topic", topic, "--from-beginning", "--max-messages", "2000"),
+        *("--isolation-level", "read_committed", "--timeout-ms", "20000"),
+    )
+    assert "Processed a total of 2000 messages" in consumed
