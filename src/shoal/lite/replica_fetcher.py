@@ -20,7 +20,7 @@ from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.codes import Code
 from shoal.lite.dial import Peer, dial
 from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX
-from shoal.lite.log.header import HEADER_SIZE, unpack_header
+from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
 from shoal.wire.errors import Malformed, WireError
@@ -31,6 +31,7 @@ from shoal.wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
+from shoal.wire.primitives import INT64
 
 FETCH_VERSION = 16
 _PARTITION_MAX_BYTES = 1024 * 1024
@@ -39,6 +40,7 @@ _MAX_BYTES = 10 * 1024 * 1024
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
 _NO_TOPIC = UUID(int=0)
+_CODES = {int(code): code for code in Code}
 _logger = logging.getLogger(__name__)
 
 Key = tuple[UUID, int]
@@ -199,18 +201,11 @@ def _answer(fetched: FetchedPartition) -> FetchAnswer:
     diverging = fetched.diverging_epoch
     first_offset = None
     if len(fetched.records) >= HEADER_SIZE:
-        first_offset = unpack_header(fetched.records).base_offset
+        (first_offset,) = INT64.unpack_from(fetched.records)
     return FetchAnswer(
         fetched.high_watermark,
         fetched.log_start_offset,
-        _code(fetched.error_code),
+        _CODES.get(fetched.error_code, Code.UNKNOWN_SERVER_ERROR),
         None if diverging is None else EpochEnd(*diverging),
         first_offset,
     )
-
-
-def _code(number: int) -> Code:
-    try:
-        return Code(number)
-    except ValueError:
-        return Code.UNKNOWN_SERVER_ERROR

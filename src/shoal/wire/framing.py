@@ -6,7 +6,8 @@ much came, and hands out complete frames.
 Rules of this file:
 - A large frame is received straight into memory of its own; small frames are copied out of a
   buffer that is used again, several of them from one receive. Either way a frame's memory belongs
-  to whoever holds the frame: it is never reused, it is writable, and it holds that frame only.
+  to whoever holds the frame: it is not used again before nobody holds a view of it any more, it
+  is writable, and it holds that frame only.
 - A length is judged before anything is allocated for it, and memory grows with the bytes that
   came, not with those that were announced: a peer that announces 100 MiB and sends nothing
   costs no more than one that announces 1 MiB.
@@ -51,6 +52,7 @@ class FrameDecoder:
         "_limit",
         "_room",
         "_shared",
+        "_spare",
         "_start",
         "_taken",
     )
@@ -66,6 +68,8 @@ class FrameDecoder:
         self._room = _FIRST_SHARED_SIZE
         # The large frame that is being received, if there is one.
         self._large: memoryview | None = None
+        # The memory of the last large frame.
+        self._spare = bytearray()
         self._filled = 0
         self._length = 0
         # Bytes of the stream before the frame that comes next, for positions in errors.
@@ -133,11 +137,25 @@ class FrameDecoder:
 
     def _begin_large(self, length: int) -> None:
         arrived = self._shared[self._start + LENGTH_SIZE : self._end]
-        self._large = memoryview(bytearray(min(length, _FIRST_SIZE)))
+        self._large = self._memory(min(length, _FIRST_SIZE))
         self._large[: len(arrived)] = arrived
         self._filled = len(arrived)
         self._length = length
         self._start = self._end = 0
+
+    def _memory(self, size: int) -> memoryview:
+        """Memory for a large frame; that of the last one, unless someone still holds it."""
+        if size <= len(self._spare):
+            try:
+                # Changes nothing, but is refused while there is a view of it.
+                self._spare.append(0)
+                self._spare.pop()
+            except BufferError:
+                pass
+            else:
+                return memoryview(self._spare)[:size]
+        self._spare = bytearray(size)
+        return memoryview(self._spare)
 
     def _received_large(self, count: int) -> list[memoryview]:
         large = self._large

@@ -8,7 +8,7 @@ anything else that has a length, for the sender to make bytes of.
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from struct import Struct
 from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
@@ -172,7 +172,13 @@ def read_topics(
 def read_topic_id(cursor: Cursor) -> UUID | None:
     """A topic's id, or None where the bytes say that there is none."""
     data: bytes = cursor.fixed(_TOPIC_ID, "topic id")[0]
-    return None if data == _ZERO_ID else UUID(bytes=data)
+    return None if data == _ZERO_ID else _topic_id(data)
+
+
+@lru_cache(maxsize=4096)
+def _topic_id(data: bytes) -> UUID:
+    """Made once for each topic: it takes as long as the rest of a partition."""
+    return UUID(bytes=data)
 
 
 def read_current_leader(cursor: Cursor) -> CurrentLeader:

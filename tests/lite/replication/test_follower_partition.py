@@ -1,7 +1,5 @@
 """A follower of a partition, one answer at a time."""
 
-from dataclasses import replace
-
 import pytest
 
 from shoal.lite.codes import Code, Refused
@@ -91,9 +89,9 @@ def test_answers_that_are_out_of_date_change_nothing() -> None:
     now = follower.next_fetch(0)
     assert now
     for fetch in (
-        replace(now, offset=1),
-        replace(now, leader_epoch=4),
-        replace(now, last_fetched_epoch=0),
+        now._replace(offset=1),
+        now._replace(leader_epoch=4),
+        now._replace(last_fetched_epoch=0),
     ):
         assert follower.answered(0, fetch, answer) == []
         assert follower.high_watermark == 1
@@ -112,7 +110,7 @@ def test_after_a_failure_it_pauses(code: Code) -> None:
     follower.answered(200, fetch, FetchAnswer(0, 0))
     assert follower.next_deadline_ms() is None
     # A connection that was lost tells of its own leader only.
-    follower.failed(200, replace(fetch, leader_epoch=4))
+    follower.failed(200, fetch._replace(leader_epoch=4))
     assert follower.next_fetch(200) == fetch
     follower.failed(200, fetch)
     assert follower.next_fetch(200) is None
@@ -129,7 +127,7 @@ def test_a_fenced_follower_waits_for_another_leader() -> None:
     follower.reassigned(assignment(partition_epoch=1))
     assert follower.next_fetch(1_000_000) is None
     follower.reassigned(assignment(leader=2, leader_epoch=6, partition_epoch=2))
-    assert follower.next_fetch(0) == replace(fetch, leader_epoch=6)
+    assert follower.next_fetch(0) == fetch._replace(leader_epoch=6)
     assert follower.leader == 2
 
 
@@ -141,7 +139,7 @@ def test_a_change_of_leader_ends_a_pause() -> None:
     follower.reassigned(assignment(leader=NO_LEADER, leader_epoch=6, partition_epoch=1))
     assert follower.next_fetch(10_000) is None
     follower.reassigned(assignment(leader=3, leader_epoch=7, partition_epoch=2))
-    assert follower.next_fetch(0) == replace(fetch, leader_epoch=7)
+    assert follower.next_fetch(0) == fetch._replace(leader_epoch=7)
     # Old news.
     follower.reassigned(assignment(leader=2, leader_epoch=9, partition_epoch=2))
     assert follower.leader == 3

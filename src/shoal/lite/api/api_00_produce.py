@@ -32,10 +32,11 @@ from shoal.lite.api.produce_joining import Joining, joining_of
 from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE, unpack_header
+from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import TRANSACTIONAL_BIT
 from shoal.wire.produce import (
     ProduceAnswer,
     ProducedPartition,
@@ -47,6 +48,8 @@ from shoal.wire.produce import (
 
 _NO_ACKS = 0
 _ALL_ACKS = -1
+# Where a batch says whether it belongs to a transaction: the lower byte of its attributes.
+_FLAGS = 22
 
 
 def handle(core: BrokerCore, request: Request) -> Answer | Written | Awaitable[Answer]:
@@ -144,7 +147,7 @@ def _check_all(produce: ProduceRequest) -> None:
         raise Refused(Code.INVALID_REQUIRED_ACKS, f"acks={produce.acks}")
     if produce.transactional_id is None:
         for item in produce.partitions:
-            if len(item.records) >= HEADER_SIZE and unpack_header(item.records).is_transactional:
+            if len(item.records) >= HEADER_SIZE and item.records[_FLAGS] & TRANSACTIONAL_BIT:
                 raise Refused(
                     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                     "a transactional batch in a request without a transactional id",

@@ -8,7 +8,7 @@ into the answer; `HangUp`, or a wire error, costs the client its connection.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.slices import LogSlice
@@ -42,8 +42,7 @@ class Written(asyncio.Future[Answer]):
     """The answer to a request that has been written and only waits for other brokers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request of a client."""
 
     frame: memoryview

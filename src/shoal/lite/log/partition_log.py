@@ -20,9 +20,9 @@ Rules of this file:
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.epochs import EpochHistory
@@ -65,8 +65,7 @@ class Ended(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch lies. A duplicate was written before, and nothing was written now."""
 
     base_offset: int

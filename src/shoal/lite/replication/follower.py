@@ -134,12 +134,8 @@ class FollowerPartition:
         return self._append(now_ms, fetch, answer)
 
     def _is_current(self, fetch: ReplicaFetch) -> bool:
-        now = self._position()
-        return (fetch.leader_epoch, fetch.offset, fetch.last_fetched_epoch) == (
-            now.leader_epoch,
-            now.offset,
-            now.last_fetched_epoch,
-        )
+        # Offset, leader epoch, and the epoch of the last record.
+        return fetch[:3] == self._position()[:3]
 
     def _begin_again(self, start_offset: int) -> list[FollowerAction]:
         """The leader has nothing that would connect to our log."""

@@ -64,8 +64,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaFetch:
+class ReplicaFetch(NamedTuple):
     """What a follower asks of its leader, for one partition."""
 
     offset: int
@@ -74,8 +73,7 @@ class ReplicaFetch:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchVerdict:
+class FetchVerdict(NamedTuple):
     """What a leader says to a follower's fetch, apart from the records.
 
     Without an error and without a diverging epoch the follower gets records from its offset to
@@ -89,8 +87,7 @@ class FetchVerdict:
     diverging: EpochEnd | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(NamedTuple):
     """What came back to a follower. `first_offset` is that of its first batch, if it has any."""
 
     high_watermark: int

@@ -81,7 +81,7 @@ class _DeafFollower(FollowerPartition):
     """Does not tell the epoch of its last record, so nobody can tell it where to cut."""
 
     def _position(self) -> ReplicaFetch:
-        return replace(super()._position(), last_fetched_epoch=NO_EPOCH)
+        return super()._position()._replace(last_fetched_epoch=NO_EPOCH)
 
 
 class _DeafReplica(Replica):
