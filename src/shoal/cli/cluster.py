@@ -25,7 +25,7 @@ from shoal.cli.faults import fault
 from shoal.cli.options import output_option, properties_of
 from shoal.lite.cluster import QuorumStatus
 from shoal.lite.controller.profiles import PROFILES
-from shoal.model.errors import SystemFailure
+from shoal.model.errors import SystemFailure, UsageError
 from shoal.systems import registry
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.ivy import Progress as Step
@@ -53,6 +53,7 @@ def cluster() -> None:
     shoal cluster restart 1
     shoal cluster add                    one more broker, with its share of the replicas
     shoal cluster fault cut 1 2          links, disks and requests that go wrong
+    shoal cluster trace t1               what happened before what, for ShiViz
     shoal cluster down t1
     """
 
@@ -99,6 +100,11 @@ cluster.add_command(fault)
     multiple=True,
     metavar="KEY=VALUE",
     help="Broker property, as in server.properties; may be repeated.",
+)
+@click.option(
+    "--trace",
+    is_flag=True,
+    help="Kafka Lite: write down what happened before what, for `shoal cluster trace`.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Run in the background.")
 def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> None:
@@ -277,6 +283,40 @@ def add_command(*, name: str | None) -> None:
     node_id = seen.add()
     console.say(f"node {node_id} of {entry.name} serves")
     sys.stdout.write(f"bootstrap.servers={seen.bootstrap}\n")
+
+
+@cluster.command("trace")
+@click.argument("name", required=False)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The folder of a cluster, also of one that does not run.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write it here.  [default: print it]",
+)
+def trace_command(*, name: str | None, directory: Path | None, output: Path | None) -> None:
+    """What happened before what in a cluster that was started with --trace.
+
+    One file of the logs of all nodes, with vector clocks, that ShiViz draws.
+    """
+    from shoal.lite.trace.shiviz import merged_trace
+
+    if directory is None:
+        entry = registry.find(name)
+        if entry.directory is None:
+            raise UsageError(f"{entry.name} is no Kafka Lite", remedy="only Kafka Lite is traced")
+        directory = Path(entry.directory)
+    text = merged_trace(directory)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+        console.say(f"{output}: open it with ShiViz")
 
 
 @cluster.command("down")

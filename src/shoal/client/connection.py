@@ -48,6 +48,13 @@ class Detour(Protocol):
     def incoming(self, deliver: Callable[[], None]) -> None: ...
 
 
+class Carrier(Protocol):
+    """Someone who sends something along with requests, and gets something with the answers."""
+
+    def outgoing(self, parts: Sequence[Part]) -> list[Part]: ...
+    def incoming(self, answer: memoryview) -> None: ...
+
+
 class _Call:
     """A request between `submit` and its answer."""
 
@@ -86,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.last_used = asyncio.get_running_loop().time()
         self.detour: Detour | None = None
+        self.carrier: Carrier | None = None
         self._max_in_flight = max_in_flight
         self._decoder = FrameDecoder(limit_bytes)
         self._queue: deque[_Call] = deque()
@@ -239,7 +247,8 @@ class Connection(asyncio.BufferedProtocol):
             0 if self._correlation_id == _LAST_CORRELATION_ID else self._correlation_id + 1
         )
         try:
-            parts = frame(call.encode(self._correlation_id))
+            request = call.encode(self._correlation_id)
+            parts = frame(request if self.carrier is None else self.carrier.outgoing(request))
         except Exception as error:  # noqa: BLE001 - the caller's function; its errors are theirs
             call.fail(error)
             return
@@ -306,6 +315,8 @@ class Connection(asyncio.BufferedProtocol):
             self._break(f"answers {correlation_id} where {call.correlation_id} is due")
             return
         self._in_flight.popleft()
+        if self.carrier is not None:
+            self.carrier.incoming(answer)
         call.succeed(answer)
         self._send_queued()
         self._close_if_done()

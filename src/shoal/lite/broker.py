@@ -21,6 +21,8 @@ from shoal.lite.faults.answers import gone_wrong
 from shoal.lite.faults.channel import NodeEnd
 from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.spec import BrokerSpec
+from shoal.lite.trace import tracer
+from shoal.lite.trace.frames import heard, stamped
 from shoal.model.errors import SystemFailure
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
@@ -114,6 +116,11 @@ class Broker:
 
     def answer(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         """What a frame gets for an answer; an unknown API or version costs the connection."""
+        if tracer.current is not None and heard(request):
+            return stamped(self._answered(request, client_host))
+        return self._answered(request, client_host)
+
+    def _answered(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         header = decode_request_header(request)
         api = APIS.get(header.api_key)
         if api is None:
@@ -153,6 +160,7 @@ async def run_broker(
 ) -> None:
     """Be a broker until told to end; `on_ready` is told the port. For a process of its own."""
     allow_many_files()
+    tracer.begin(spec.path.parent, f"b{spec.broker_id}")
     loop = asyncio.get_running_loop()
     broker = Broker(spec)
     if faults is not None:

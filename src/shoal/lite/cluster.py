@@ -29,6 +29,7 @@ from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
 from shoal.lite.controller.profiles import check_profile
 from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, SupervisorSpec
+from shoal.lite.trace.shiviz import merged_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
 
@@ -102,6 +103,7 @@ class LiteCluster:
         host: str = "127.0.0.1",
         advertise: str | None = None,
         detached: bool = False,
+        trace: bool = False,
     ) -> None:
         """`properties` are settings of brokers by Apache Kafka's names; a list of racks in
         `broker.rack` is dealt out to the brokers in turn.
@@ -117,7 +119,8 @@ class LiteCluster:
 
         `host` is where brokers listen and what clients are told. With `advertise` clients are told
         that, and brokers listen on all addresses, for clients on other machines. `detached`
-        clusters are not bound to this process, and need a folder to be found by.
+        clusters are not bound to this process, and need a folder to be found by. With `trace` all
+        nodes write down what happened before what, which `merged_trace` shows.
         """
         if brokers is not None and brokers < 1:
             raise UsageError(f"{brokers} brokers: a cluster has at least one")
@@ -136,6 +139,7 @@ class LiteCluster:
         self._host = host if advertise is None else ANY_HOST
         self._advertise = advertise
         self._detached = detached
+        self._trace = trace
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: ClusterFolder | None = None
 
@@ -165,6 +169,7 @@ class LiteCluster:
             properties=self._properties,
             temporary=temporary,
             owner_pid=None if self._detached else os.getpid(),
+            trace=self._trace,
         )
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "shoal.lite.supervisor"],
@@ -281,6 +286,10 @@ class LiteCluster:
         """The folder of each broker's data."""
         folder = self._running()
         return {node.id: folder.broker(node.id) for node in self.status()}
+
+    def merged_trace(self) -> str:
+        """What was traced so far, as ShiViz reads it; see `shoal.lite.trace`."""
+        return merged_trace(self.directory)
 
     # What can be done to brokers
 

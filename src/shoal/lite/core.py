@@ -50,6 +50,7 @@ from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.replicas import Replicas
 from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.lite.spec import BrokerSpec
+from shoal.lite.trace import tracer
 from shoal.lite.transactions.service import Transactions
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
@@ -125,6 +126,8 @@ class BrokerCore:
     async def register(self, port: int) -> None:
         """Become a broker of the cluster, fenced, with all replicas open. `port` is for clients."""
         self.controller.start()
+        if tracer.current is not None:
+            tracer.current.event("registers with the controller")
         request = RegisterBroker(
             self.spec.broker_id,
             self.spec.incarnation,

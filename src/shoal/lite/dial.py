@@ -2,7 +2,7 @@
 
 Brokers fetch from brokers, ask controllers, and controllers ask each other. What cuts or slows the
 way between two nodes (`faults.links`) has this one place to do it, and knows both ends by their
-ids.
+ids. In a cluster that is traced, clocks go along (`trace`).
 """
 
 import asyncio
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from shoal.client.connection import Connection, connect
 from shoal.lite.faults.links import LINKS
+from shoal.lite.trace import tracer
+from shoal.lite.trace.frames import Carrier
 
 CONNECT_PATIENCE_S = 2.0
 # What one answer of a node may take up: the records of a fetch, and room to spare.
@@ -31,5 +33,7 @@ async def dial(own_id: int, peer: Peer, *, max_in_flight: int = 1) -> Connection
         connection = await connect(
             peer.host, peer.port, max_in_flight=max_in_flight, limit_bytes=_FRAME_LIMIT_BYTES
         )
+    if tracer.current is not None:
+        connection.carrier = Carrier(tracer.current)
     LINKS.made(peer.node_id, connection)
     return connection

@@ -20,6 +20,7 @@ from shoal.lite.quorum import Described, Member, as_json
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.small_files import MEMBER_NAME
 from shoal.lite.raft.storage import format_storage
+from shoal.lite.trace import tracer
 
 A = TypeVar("A")
 CONTROLLER_ID = 100
@@ -33,6 +34,7 @@ class EmbeddedController:
     def __init__(self, folder: ClusterFolder, properties: Mapping[str, str]) -> None:
         """Open the metadata of a cluster, or begin it."""
         format_alone(folder.metadata, CONTROLLER_ID)
+        tracer.begin(folder.path, f"c{CONTROLLER_ID}")
         self._host = ControllerHost(folder.metadata, folder.cluster_id, properties)
 
     @property

@@ -38,6 +38,7 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.replication.replica import Replica
+from shoal.lite.trace import tracer
 from shoal.lite.transactions.guards import Guard, Guards
 
 OnAcked = Callable[[Code], None]
@@ -165,13 +166,11 @@ class Partition:
             self._host.on_failed(self)
         role = self.replica.role
         if role is not was or role.leader_epoch != was_epoch:
-            _logger.info(
-                "%r: %s in epoch %d, in sync %s",
-                self,
-                "leads" if self.replica.leader is not None else f"follows {record.leader}",
-                record.leader_epoch,
-                record.in_sync,
-            )
+            leads = "leads" if self.replica.leader is not None else f"follows {record.leader}"
+            news = f"{self!r}: {leads} in epoch {record.leader_epoch}, in sync {record.in_sync}"
+            _logger.info("%s", news)
+            if tracer.current is not None:
+                tracer.current.event(news)
             self.guards.clear()
             self._tell_gone()
             if self.replica.follower is not None:
@@ -314,6 +313,9 @@ class Partition:
         now_ms = monotonic_ms()
         if not appended.is_duplicate:
             self._unread_bytes += header.size
+            if tracer.current is not None:
+                count, offset = header.record_count, appended.base_offset
+                tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
             leader.appended(now_ms)
         if acks == ALL_ACKS:
             end_offset = appended.base_offset + header.last_offset_delta + 1
@@ -367,6 +369,8 @@ class Partition:
         woken, self._woken_high_watermark = self._woken_high_watermark, high_watermark
         if high_watermark <= woken:
             return False
+        if tracer.current is not None and self.replica.leader is not None:
+            tracer.current.event(f"{self!r}: all in sync have what is below {high_watermark}")
         # Perhaps more than can be read now; then a reader is answered a little early.
         size_bytes, self._unread_bytes = self._unread_bytes, 0
         for waiter in self.readers:
@@ -429,9 +433,13 @@ class Partition:
             case AppendFetched():
                 log.append_fetched(records)
                 self._unread_bytes += len(records)
+                if tracer.current is not None:
+                    tracer.current.event(f"{self!r}: has copied what is below {log.end_offset}")
             case TruncateTo(offset):
                 _logger.info("%r: cut from %d to %d", self, log.end_offset, offset)
                 log.truncate_to(offset)
+                if tracer.current is not None:
+                    tracer.current.event(f"{self!r}: has cut its log to {offset}")
             case TruncateFully(start_offset):
                 _logger.info("%r: begins again at %d", self, start_offset)
                 log.truncate_fully(start_offset)

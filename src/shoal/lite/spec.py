@@ -113,6 +113,8 @@ class SupervisorSpec:
     temporary: bool
     # Who started it; None if it must go on without.
     owner_pid: int | None
+    # Whether nodes write down what happened before what; see `trace`.
+    trace: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

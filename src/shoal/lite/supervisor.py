@@ -49,6 +49,7 @@ from shoal.lite.spec import (
     SupervisorSpec,
     properties_of,
 )
+from shoal.lite.trace import tracer
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
 
@@ -114,6 +115,8 @@ class Supervisor:
         broker_ids = _broker_ids(folder, spec.brokers or 1)
         folder.profile = spec.profile or folder.profile
         folder.properties |= spec.properties
+        if spec.trace:
+            (folder.path / tracer.FOLDER).mkdir(exist_ok=True)
         self._properties = profile_properties(folder.profile, len(broker_ids)) | folder.properties
         self._controller_ids = controller_ids(folder, spec.controllers)
         self._controllers: list[Peer] = []

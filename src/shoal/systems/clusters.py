@@ -78,6 +78,7 @@ def make_cluster(
     profile: str | None = None,
     controllers: int | None = None,
     advertise: str | None = None,
+    trace: bool = False,
     properties: Mapping[str, str] | None = None,
     report: Report = no_report,
 ) -> Cluster:
@@ -99,6 +100,8 @@ def make_cluster(
             )
         if controllers is not None or advertise is not None:
             raise ConfigError("only Kafka Lite has --controllers and --advertise")
+        if trace:
+            raise ConfigError("only Kafka Lite can be traced", remedy="leave out --trace")
         return ApacheCluster(
             brokers=brokers or 1,
             name=name,
@@ -120,6 +123,7 @@ def make_cluster(
             profile=profile,
             controllers=controllers,
             advertise=advertise,
+            trace=trace,
         )
     raise UsageError(
         f"no cluster engine is called {engine!r}", remedy=f"use one of {', '.join(ENGINES)}"

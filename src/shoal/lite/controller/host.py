@@ -14,11 +14,13 @@ from shoal.lite.controller.desk import Desk
 from shoal.lite.controller.joining import join, until
 from shoal.lite.controller.node import ControllerNode
 from shoal.lite.controller.peers import Home, Peers
-from shoal.lite.controller.server import ControllerServer
+from shoal.lite.controller.server import Answer, ControllerServer
 from shoal.lite.dial import Peer
 from shoal.lite.raft.config import DEFAULT_CONFIG
 from shoal.lite.raft.messages import Message, Request
 from shoal.lite.raft.model import Voter
+from shoal.lite.trace import tracer
+from shoal.lite.trace.frames import heard, stamped
 
 # How long the word that it leads no more takes to reach the others.
 _WORD_S = 0.05
@@ -40,7 +42,7 @@ class ControllerHost:
         self._known = {peer.node_id: peer for peer in controllers}
         self._cluster_id = cluster_id
         self._desk = Desk(cluster_id)
-        self._server = ControllerServer(self._desk.answer)
+        self._server = ControllerServer(self._answer)
         self._peers: Peers | None = None
         self._joining: asyncio.Task[None] | None = None
         layers = Layers(dynamic={}, dynamic_default={}, static=properties)
@@ -50,6 +52,11 @@ class ControllerHost:
         self.node = ControllerNode(
             folder, cluster_id, settings, send=self._send, on_failed=on_failed
         )
+
+    def _answer(self, request: memoryview) -> "Answer | asyncio.Future[Answer]":
+        if tracer.current is not None and heard(request):
+            return stamped(self._desk.answer(request))
+        return self._desk.answer(request)
 
     def bind(self, host: str, port: int) -> int:
         """Take the port; returns it."""

@@ -43,6 +43,8 @@ from shoal.lite.raft.messages import Message
 from shoal.lite.raft.model import EntryKind, ReplicaKey, Voter
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.raft.storage import FileStorage
+from shoal.lite.trace import tracer
+from shoal.lite.trace.decisions import trace_decisions
 from shoal.model.errors import SystemFailure
 
 A = TypeVar("A")
@@ -223,6 +225,8 @@ class ControllerNode:
     # What follows from it
 
     def _propose(self, records: tuple[Record, ...]) -> None:
+        if tracer.current is not None:
+            trace_decisions(tracer.current, self.state, records)
         if records:
             self.raft.propose(_now_ms(), [encode_record(record) for record in records])
 
@@ -310,6 +314,8 @@ class ControllerNode:
                 self._load(records)
             case BecameLeader():
                 self._must_begin = True
+                if tracer.current is not None:
+                    tracer.current.event(f"is the active controller in epoch {self.raft.epoch}")
             case ResignedLeader():
                 self._resigned()
             case _:

@@ -17,6 +17,7 @@ from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.folder_lock import lock_folder
 from shoal.lite.raft.small_files import MEMBER_NAME
 from shoal.lite.spec import ControllerSpec
+from shoal.lite.trace import tracer
 from shoal.model.errors import SystemFailure
 
 
@@ -28,6 +29,7 @@ async def run_controller(
     faults: socket.socket | None = None,
 ) -> None:
     """Be a controller until told to end; `on_ready` is told the port, when it listens."""
+    tracer.begin(spec.path.parent, f"c{spec.controller_id}")
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

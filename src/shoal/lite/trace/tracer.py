@@ -1,0 +1,99 @@
+"""A node's vector clock, and the log of its events in GoVector's format.
+
+An event is two lines: the node and its clock, then what happened. A clock says of every node how
+many of its events came before.
+
+Rules of this file:
+- An event is in the file before any message that knows of it leaves: a killed node leaves no
+  event behind that others refer to and nobody finds.
+- A node that starts again goes on where its file ends; half an event at the end is cut off.
+- What is not an event does not count: messages only carry clocks.
+"""
+
+import json
+import os
+from pathlib import Path
+
+FOLDER = "trace"
+SUFFIX = "-Log.txt"
+FIRST_EVENT = "Initialization Complete"
+# A trace is looked at by people, and drawn by a browser.
+MOST_EVENTS = 100_000
+
+Clock = dict[str, int]
+
+
+class Tracer:
+    """The clock and the log of this process."""
+
+    def __init__(self, path: Path, host: str) -> None:
+        self.host = host
+        self.clock: Clock = {}
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._resume(path.read_text(encoding="utf-8", errors="replace"))
+        if self.clock.get(host):
+            self.event("starts again")
+        else:
+            self._write(FIRST_EVENT)
+
+    def _resume(self, content: str) -> None:
+        """Take the clock of the last whole event over."""
+        lines = content.split("\n")
+        whole = (len(lines) - 1) // 2 * 2
+        kept = "".join(f"{line}\n" for line in lines[:whole])
+        if len(kept) < len(content):
+            os.ftruncate(self._descriptor, len(kept.encode()))
+        if whole:
+            self.clock = parse_clock(lines[whole - 2].partition(" ")[2])
+
+    def event(self, text: str) -> None:
+        """Something happened here."""
+        count = self.clock.get(self.host, 0)
+        if count < MOST_EVENTS - 1:
+            self._write(f"INFO {text}")
+        elif count == MOST_EVENTS - 1:
+            self._write("WARNING the trace ends here, it has enough events")
+
+    def _write(self, line: str) -> None:
+        self.clock[self.host] = self.clock.get(self.host, 0) + 1
+        entry = f"{self.host} {format_clock(self.clock)}\n{' '.join(line.split())}\n"
+        os.write(self._descriptor, entry.encode())
+
+    def stamp(self) -> bytes:
+        """The clock, to be sent along."""
+        return format_clock(self.clock).encode()
+
+    def merge(self, stamp: bytes) -> None:
+        """The clock of a node that sent something: its events came before ours from now on."""
+        clock = self.clock
+        for host, count in parse_clock(stamp.decode()).items():
+            if count > clock.get(host, 0):
+                clock[host] = count
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def format_clock(clock: Clock) -> str:
+    """As GoVector writes it: by name, with a blank after each comma."""
+    return "{" + ", ".join(f'"{host}":{clock[host]}' for host in sorted(clock)) + "}"
+
+
+def parse_clock(text: str) -> Clock:
+    """Raises `ValueError` unless it is a clock."""
+    values = json.loads(text)
+    if not isinstance(values, dict) or not all(isinstance(v, int) for v in values.values()):
+        raise ValueError(f"{text[:40]!r} is not a clock")
+    return values
+
+
+# The tracer of this process; None while nothing is traced.
+current: Tracer | None = None
+
+
+def begin(cluster_folder: Path, host: str) -> None:
+    """Trace this process from now on, if its cluster is traced."""
+    global current  # noqa: PLW0603 - a process is one node
+    folder = cluster_folder / FOLDER
+    if folder.is_dir():
+        current = Tracer(folder / f"{host}{SUFFIX}", host)
