@@ -352,3 +352,21 @@ def encode(output: Any, timestamps: Any, keys: Any, values: Any, headers: Any) -
         position = _copy(output, position, value_data, value_start[row], value_length[row])
         position = _copy(output, position, header_data, header_start[row], header_length[row])
     return OK, position
+
+
+@_kernel(_TWO_NUMBERS(_BYTES_OUT, types.int32[::1], _SPANS))
+def gather(output: Any, ends: Any, strings: Any) -> tuple[Int, Int]:
+    """Copy strings one behind the other; `OK` and the bytes written, or a code and the row.
+
+    `ends` gets 0 and then where each ends; a null takes no room. `output` must have room for all
+    of them: it is not checked here.
+    """
+    data, start, length = strings
+    position = 0
+    ends[0] = 0
+    for row in range(len(start)):
+        if not _lies_inside(data, start[row], length[row]):
+            return BAD_LENGTH, row
+        position = _copy(output, position, data, start[row], length[row])
+        ends[np.uint64(row) + np.uint64(1)] = position
+    return OK, position

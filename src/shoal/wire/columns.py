@@ -265,6 +265,25 @@ def encode_columns(
     return output
 
 
+def gather_columns(strings: ByteColumn) -> tuple[ByteArray, NDArray[np.int32]]:
+    """Strings that lie apart, copied one behind the other, and where each begins and ends.
+
+    A null takes no room. This is how Arrow wants them, so no more than 2 GiB at once.
+    """
+    import numpy as np
+
+    count = len(strings.start)
+    size = int(np.maximum(strings.length, 0).sum())
+    if size > _BATCH_LIMIT_BYTES:
+        raise UsageError(f"{size} bytes of strings do not fit one array")
+    column = _checked_column(strings, count)
+    output, ends = np.empty(size, np.uint8), np.empty(count + 1, np.int32)
+    code, row = _load_kernels().gather(output, ends, tuple(column))
+    if code:
+        raise UsageError(f"string {row} lies outside of its data")
+    return output, ends
+
+
 def _checked_column(column: ByteColumn, count: int) -> ByteColumn:
     """The column in the types that the kernels are compiled for."""
     import numpy as np

@@ -1,0 +1,205 @@
+"""What a user asks for, by the option names of Spark's own Kafka connector. Pure.
+
+Rules:
+- Names are not case-sensitive, as everywhere in Spark; values are, where Kafka's are.
+- `kafka.NAME` is the client's property NAME. What the connector knows and has no meaning here
+  (its consumer pools and poll time-outs) is accepted and ignored.
+- Anything else that is unknown or wrong is one error that names the option.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shoal.client.results import EARLIEST, LATEST
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+
+RECORDS: Final = "records"
+BATCHES: Final = "batches"
+
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_STRATEGIES: Final = ("subscribe", "subscribepattern", "assign")
+_IGNORED: Final = frozenset(
+    {
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "groupidprefix",
+        "maxtriggerdelay",
+        "minoffsetspertrigger",
+        "path",
+    }
+)
+_KNOWN: Final = (
+    *_STRATEGIES,
+    "mode",
+    "startingoffsets",
+    "endingoffsets",
+    "startingtimestamp",
+    "endingtimestamp",
+    "startingoffsetsbytimestamp",
+    "endingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "minpartitions",
+    "maxoffsetspertrigger",
+    "failondataloss",
+    "includeheaders",
+)
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where to begin or to end: the same everywhere, by partition, or by time (ms)."""
+
+    everywhere: int | None = None
+    by_partition: Offsets = field(default_factory=dict)
+    is_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A whole request."""
+
+    properties: Mapping[str, str]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    mode: str = RECORDS
+    start: Bound = field(default_factory=Bound)
+    end: Bound = field(default_factory=Bound)
+    latest_if_no_time: bool = False
+    min_partitions: int | None = None
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+
+
+def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
+    """The request behind these options."""
+    wishes = {name.lower(): value for name, value in options.items()}
+    properties = {
+        name.removeprefix("kafka."): value
+        for name, value in wishes.items()
+        if name.startswith("kafka.")
+    }
+    _refuse_unknown(wishes)
+    if "bootstrap.servers" not in properties:
+        raise ConfigError(
+            "the option kafka.bootstrap.servers is missing",
+            remedy='.option("kafka.bootstrap.servers", "host:9092")',
+        )
+    default = LATEST if is_stream else EARLIEST
+    return Query(
+        properties=properties,
+        **_strategy(wishes),
+        mode=_one_of(wishes, "mode", (RECORDS, BATCHES), default=RECORDS),
+        start=_bound(wishes, "starting", default),
+        end=_bound(wishes, "ending", LATEST),
+        latest_if_no_time=_one_of(
+            wishes, "startingoffsetsbytimestampstrategy", ("error", "latest"), default="error"
+        )
+        == "latest",
+        min_partitions=_number(wishes, "minpartitions"),
+        max_offsets_per_trigger=_number(wishes, "maxoffsetspertrigger"),
+        fail_on_data_loss=_flag(wishes, "failondataloss", default=True),
+        include_headers=_flag(wishes, "includeheaders", default=False),
+    )
+
+
+def _refuse_unknown(wishes: Mapping[str, str]) -> None:
+    for name in wishes:
+        if name in _KNOWN or name in _IGNORED or name.startswith(("kafka.", "kafkaconsumer.")):
+            continue
+        near = difflib.get_close_matches(name, _KNOWN, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
+        raise ConfigError(f"the option {name} is not known", remedy=hint)
+
+
+def _strategy(wishes: Mapping[str, str]) -> dict[str, Any]:
+    given = [name for name in _STRATEGIES if wishes.get(name)]
+    if len(given) != 1:
+        raise ConfigError(
+            f"exactly one of {', '.join(_STRATEGIES)} must be given, not {len(given)}",
+            remedy='.option("subscribe", "topic")',
+        )
+    [name] = given
+    value = wishes[name]
+    if name == "subscribe":
+        return {"topics": tuple(topic.strip() for topic in value.split(",") if topic.strip())}
+    if name == "subscribepattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ConfigError(f"the option subscribePattern is no pattern: {error}") from error
+        return {"pattern": value}
+    try:
+        asked = {topic: [int(p) for p in some] for topic, some in json.loads(value).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the option assign cannot be read: {error}", remedy='write {"topic":[0,1]}'
+        ) from error
+    return {"partitions": tuple(TopicPartition(t, p) for t, some in asked.items() for p in some)}
+
+
+def _bound(wishes: Mapping[str, str], side: str, default: int) -> Bound:
+    """The connector's order: a time everywhere, a time by partition, then offsets."""
+    if text := wishes.get(f"{side}timestamp"):
+        return Bound(_whole(text, f"{side}Timestamp"), is_time=True)
+    if text := wishes.get(f"{side}offsetsbytimestamp"):
+        return Bound(None, _nested(text, f"{side}OffsetsByTimestamp"), is_time=True)
+    text = wishes.get(f"{side}offsets", "")
+    if not text:
+        return Bound(default)
+    if text.lower() in _WORDS:
+        word = _WORDS[text.lower()]
+        if side == "ending" and word == EARLIEST:
+            raise ConfigError("endingOffsets cannot be earliest")
+        return Bound(word)
+    return Bound(None, _nested(text, f"{side}Offsets"))
+
+
+def _nested(text: str, name: str) -> dict[TopicPartition, int]:
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, offsets in json.loads(text).items()
+            for partition, offset in offsets.items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the option {name} cannot be read: {error}", remedy='write {"topic":{"0":23,"1":-2}}'
+        ) from error
+
+
+def _number(wishes: Mapping[str, str], name: str) -> int | None:
+    text = wishes.get(name)
+    if not text:
+        return None
+    number = _whole(text, name)
+    if number < 1:
+        raise ConfigError(f"the option {name} must be at least 1, not {number}")
+    return number
+
+
+def _whole(text: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"the option {name} must be a whole number, not {text!r:.40}") from error
+
+
+def _flag(wishes: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return _one_of(wishes, name, ("true", "false"), default=str(default).lower()) == "true"
+
+
+def _one_of(wishes: Mapping[str, str], name: str, allowed: tuple[str, ...], *, default: str) -> str:
+    value = wishes.get(name, default).lower()
+    if value not in allowed:
+        raise ConfigError(f"the option {name} must be {' or '.join(allowed)}, not {value!r:.40}")
+    return value

@@ -1,0 +1,141 @@
+"""One range of one partition, as Arrow batches.
+
+Rules:
+- The next fetch is on its way before what the last one brought is taken apart.
+- Control batches, and for `read_committed` aborted ones, are no records; batch mode shows
+  every batch whose base offset lies in the range, so that no two tasks show the same one.
+- A leader that moves or dies is looked for again, until the client's own time-out.
+- The range is read to its end, or it is an error: a task never returns less in silence.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from shoal.client.client import Client
+from shoal.client.codes import Code, facts_of
+from shoal.client.errors import error_for
+from shoal.client.isolation import Sieve, Standing
+from shoal.model.errors import SystemFailure
+from shoal.pipeline.source.columns import batch_rows, record_rows
+from shoal.pipeline.source.options import BATCHES, Query
+from shoal.pipeline.source.places import Range
+from shoal.wire.batch import Batch, iter_batches
+from shoal.wire.fetch import FetchedPartition
+
+FETCH_BYTES: Final = 8 * 1024 * 1024
+_PAUSE_S: Final = 0.1
+_PATIENCE_S: Final = 60.0
+
+
+def read_range(query: Query, part: Range) -> Iterator[Any]:
+    """Everything in the range. Runs an event loop of its own."""
+    with asyncio.Runner() as runner:
+        reader = _RangeReader(query, part)
+        try:
+            runner.run(reader.open())
+            while (rows := runner.run(reader.next())) is not None:
+                if rows.num_rows:
+                    yield rows
+        finally:
+            runner.run(reader.close())
+
+
+class _RangeReader:
+    def __init__(self, query: Query, part: Range) -> None:
+        self._query = query
+        self._part = part
+        self._position = part.start
+        self._client = Client(dict(query.properties))
+        self._isolation = query.properties.get("isolation.level", "read_uncommitted")
+        self._under_way: asyncio.Task[FetchedPartition] | None = None
+        self._progress_s = time.monotonic()
+
+    async def open(self) -> None:
+        await self._client.__aenter__()
+        self._ask()
+
+    async def close(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
+        await self._client.__aexit__(None, None, None)
+
+    async def next(self) -> Any:
+        """Some rows, perhaps none; None at the end of the range."""
+        if self._under_way is None:
+            return None
+        answer = await self._under_way
+        if answer.error_code != Code.NONE:
+            await self._complain(answer)
+            self._ask()
+            return batch_rows(self._part.log, [])
+        start = self._position
+        batches = self._advance(answer)
+        self._ask()
+        # Lets the request leave before we are busy.
+        await asyncio.sleep(0)
+        if self._query.mode == BATCHES or not batches:
+            return batch_rows(self._part.log, batches)
+        return record_rows(
+            self._part.log,
+            batches,
+            start=start,
+            end=self._part.end,
+            headers=self._query.include_headers,
+        )
+
+    def _ask(self) -> None:
+        self._under_way = None
+        if self._position < self._part.end:
+            self._under_way = asyncio.get_running_loop().create_task(self._fetch())
+
+    async def _fetch(self) -> FetchedPartition:
+        log = self._part.log
+        fetched = await self._client.fetch(
+            {log: self._position},
+            max_bytes=FETCH_BYTES,
+            partition_max_bytes=FETCH_BYTES,
+            isolation=self._isolation,
+        )
+        return fetched[log]
+
+    def _advance(self, answer: FetchedPartition) -> list[Batch]:
+        """Moves the position over the answer; the batches of it that are asked for."""
+        found: list[Batch] = []
+        is_filtered = self._isolation == "read_committed"
+        sieve = Sieve(answer.aborted if is_filtered else ())
+        before = self._position
+        for batch in iter_batches(answer.records):
+            if batch.next_offset <= self._position:
+                continue
+            if batch.base_offset >= self._part.end:
+                break
+            if self._query.mode == BATCHES:
+                is_wanted = batch.base_offset >= self._part.start
+            else:
+                is_wanted = sieve.judge(batch) is Standing.DATA
+            if is_wanted:
+                found.append(batch)
+            self._position = batch.next_offset
+        if self._position > before:
+            self._progress_s = time.monotonic()
+        elif time.monotonic() - self._progress_s > _PATIENCE_S:
+            raise SystemFailure(
+                f"{self._part.log} gives nothing from offset {self._position} on, and"
+                f" {self._part.end} was its end when the query was planned",
+                remedy="records were deleted meanwhile, or a transaction is still open",
+            )
+        return found
+
+    async def _complain(self, answer: FetchedPartition) -> None:
+        log, code = self._part.log, answer.error_code
+        is_lost = code == Code.OFFSET_OUT_OF_RANGE
+        if is_lost and not self._query.fail_on_data_loss:
+            self._position = max(self._position, answer.log_start_offset)
+            if answer.log_start_offset >= 0:
+                return
+        if not facts_of(code).retriable or time.monotonic() - self._progress_s > _PATIENCE_S:
+            raise error_for(code, topic=log.topic, partition=log.partition)
+        await asyncio.sleep(_PAUSE_S)

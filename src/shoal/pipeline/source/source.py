@@ -1,0 +1,177 @@
+"""What Spark calls: `spark.read.format("shoal")` and `spark.readStream.format("shoal")`.
+
+Rules:
+- Spark makes these objects in several Python processes; they hold only the options, and this
+  module imports nothing heavy.
+- A stream's offset is `{topic: {partition: next offset}}`, as the connector writes it.
+- Partitions that appear after a stream began are read from their beginning.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from shoal.model.topics import TopicPartition
+from shoal.pipeline.source.options import BATCHES, Query, parse
+
+if TYPE_CHECKING:
+    from shoal.pipeline.source.places import Offsets, Range
+
+# Offsets by partition, by topic.
+Json = dict[str, dict[str, int]]
+
+
+class ShoalSource(DataSource):
+    """Kafka topics as a table: rows are records, or batches with `mode=batches`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "shoal"
+
+    def schema(self) -> str:
+        from shoal.pipeline.source import columns
+
+        query = parse(self.options)
+        if query.mode == BATCHES:
+            return columns.BATCH_SCHEMA
+        return columns.RECORD_SCHEMA + (columns.HEADERS_SCHEMA if query.include_headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        del schema
+        return ShoalReader(parse(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        del schema
+        return ShoalStreamReader(parse(self.options, is_stream=True))
+
+
+class RangePartition(InputPartition):
+    """A range as Spark carries it to a task."""
+
+    def __init__(self, part: "Range") -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class ShoalReader(DataSourceReader):
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [RangePartition(part) for part in asyncio.run(self._plan())]
+
+    async def _plan(self) -> "list[Range]":
+        from shoal.client.client import Client
+        from shoal.pipeline.source import places
+
+        query = self._query
+        async with Client(dict(query.properties)) as client:
+            logs = await places.partitions_of(client, query)
+            starts = await places.resolve(client, query, query.start, logs)
+            ends = await places.resolve(client, query, query.end, logs)
+            ranges = await places.checked(client, query, starts, ends)
+        return places.split(ranges, query.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._query, partition)
+
+
+class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        return _to_json(asyncio.run(self._offsets(at_start=True)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._query.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        from shoal.pipeline.source import places
+
+        ends = self._target or asyncio.run(self._offsets(at_start=False))
+        starts = _from_json(start)
+        # A log that lost its end to an unclean election must not make the stream go back.
+        ends = {log: max(end, starts.get(log, 0)) for log, end in ends.items()}
+        if isinstance(limit, ReadMaxRows):
+            ends = places.limited(starts, ends, limit.max_rows)
+        return _to_json(ends)
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return _to_json(asyncio.run(self._offsets(at_start=False)))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = asyncio.run(self._offsets(at_start=False))
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        return [RangePartition(part) for part in asyncio.run(self._ranges(start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._query, partition)
+
+    def commit(self, end: Json) -> None:
+        """Nothing is kept outside Spark's own checkpoint."""
+
+    async def _offsets(self, *, at_start: bool) -> "Offsets":
+        from shoal.client.client import Client
+        from shoal.client.results import LATEST
+        from shoal.pipeline.source import places
+        from shoal.pipeline.source.options import Bound
+
+        query = self._query
+        async with Client(dict(query.properties)) as client:
+            logs = await places.partitions_of(client, query)
+            bound = query.start if at_start else Bound(LATEST)
+            return await places.resolve(client, query, bound, logs)
+
+    async def _ranges(self, start: Json, end: Json) -> "list[Range]":
+        from shoal.client.client import Client
+        from shoal.client.results import EARLIEST
+        from shoal.pipeline.source import places
+
+        query, starts, ends = self._query, _from_json(start), _from_json(end)
+        async with Client(dict(query.properties)) as client:
+            new = [log for log in ends if log not in starts]
+            if new:
+                listed = await client.list_offsets(dict.fromkeys(new, EARLIEST))
+                starts |= {log: listed[log].offset for log in new}
+            known = {log: starts[log] for log in ends}
+            ranges = await places.checked(client, query, known, ends)
+        return places.split(ranges, query.min_partitions)
+
+
+def _read(query: Query, partition: InputPartition) -> Iterator[Any]:
+    from shoal.pipeline.source.reading import read_range
+
+    return read_range(query, cast("RangePartition", partition).part)
+
+
+def _to_json(offsets: "Offsets") -> Json:
+    nested: Json = {}
+    for log, offset in sorted(offsets.items()):
+        nested.setdefault(log.topic, {})[str(log.partition)] = offset
+    return nested
+
+
+def _from_json(nested: Json) -> "Offsets":
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, offsets in nested.items()
+        for partition, offset in offsets.items()
+    }

@@ -1,0 +1,86 @@
+"""Options and offsets of the data source, before anything is read."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.client.results import EARLIEST, LATEST
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from shoal.pipeline.source.options import Bound, parse
+from shoal.pipeline.source.places import Range, limited, split
+
+SERVERS = {"kafka.bootstrap.servers": "h:1"}
+LOGS = [TopicPartition("t", partition) for partition in range(4)]
+
+
+def test_options_mean_what_they_mean_to_the_connector() -> None:
+    query = parse(
+        SERVERS
+        | {
+            "subscribe": "a, b",
+            "startingOffsets": '{"a":{"0":5},"b":{"0":-2}}',
+            "endingTimestamp": "1000",
+            "kafka.isolation.level": "read_committed",
+            "minPartitions": "9",
+            "failOnDataLoss": "false",
+            "kafkaConsumer.pollTimeoutMs": "512",
+        }
+    )
+    assert query.topics == ("a", "b")
+    assert query.start.by_partition == {TopicPartition("a", 0): 5, TopicPartition("b", 0): EARLIEST}
+    assert query.end == Bound(1000, is_time=True)
+    assert query.properties == {"bootstrap.servers": "h:1", "isolation.level": "read_committed"}
+    assert (query.min_partitions, query.fail_on_data_loss) == (9, False)
+
+
+def test_a_table_begins_at_the_start_and_a_stream_at_the_end() -> None:
+    asked = SERVERS | {"subscribePattern": "a.*"}
+    assert parse(asked).start == Bound(EARLIEST)
+    assert parse(asked, is_stream=True).start == Bound(LATEST)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers"),
+        (SERVERS, "exactly one of"),
+        (SERVERS | {"subscribe": "t", "assign": '{"t":[0]}'}, "exactly one of"),
+        (SERVERS | {"assign": "[]"}, "assign"),
+        (SERVERS | {"subscribePattern": "("}, "subscribePattern"),
+        (SERVERS | {"subscribe": "t", "startingOffset": "earliest"}, "startingoffset"),
+        (SERVERS | {"subscribe": "t", "startingOffsets": "{"}, "startingOffsets"),
+        (SERVERS | {"subscribe": "t", "endingOffsets": "earliest"}, "endingOffsets"),
+        (SERVERS | {"subscribe": "t", "minPartitions": "0"}, "minpartitions"),
+        (SERVERS | {"subscribe": "t", "minPartitions": "x"}, "minpartitions"),
+        (SERVERS | {"subscribe": "t", "mode": "rows"}, "mode"),
+        (SERVERS | {"subscribe": "t", "includeHeaders": "maybe"}, "includeheaders"),
+    ],
+)
+def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse(options)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.integers(1, 40))
+def test_pieces_are_the_ranges_cut(sizes: list[int], least: int) -> None:
+    ranges = [Range(LOGS[i], 10 * i, 10 * i + size) for i, size in enumerate(sizes)]
+    pieces = split(ranges, least)
+    for part in ranges:
+        own = [piece for piece in pieces if piece.log == part.log]
+        assert own[0].start == part.start
+        assert own[-1].end == part.end
+        assert all(a.end == b.start for a, b in pairwise(own))
+        assert all(piece.end > piece.start for piece in own)
+    assert len(pieces) >= len(ranges)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.integers(1, 3000))
+def test_a_limit_is_shared_and_used_up(sizes: list[int], most: int) -> None:
+    starts = {LOGS[i]: 7 for i in range(len(sizes))}
+    ends = {LOGS[i]: 7 + size for i, size in enumerate(sizes)}
+    reached = limited(starts, ends, most)
+    assert all(starts[log] <= reached[log] <= ends[log] for log in starts)
+    assert sum(reached[log] - 7 for log in starts) == min(most, sum(sizes))
