@@ -50,8 +50,9 @@ def running_cluster(
     with pytest.MonkeyPatch.context() as patch:
         short_lived_jvm(patch)
         small = PROPERTIES if engine == "apache" else {}
+        quick = small | {"log.cleaner.backoff.ms": "100"}
         cluster = make_cluster(
-            engine, brokers=brokers, properties={**small, **(properties or {})}
+            engine, brokers=brokers, properties={**quick, **(properties or {})}
         ).start()
     try:
         yield cluster

@@ -109,6 +109,11 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
         return layers.topic_value(name, overrides)[0]
 
     codec, level = _codec(value)
+    is_compacted = "compact" in value("cleanup.policy").split(",")
+    segment_ms = int(value("segment.ms"))
+    if is_compacted:
+        # What is written to is not compacted, so it may not be written to for longer.
+        segment_ms = min(segment_ms, int(value("max.compaction.lag.ms")))
     return TopicRules(
         max_message_bytes=int(value("max.message.bytes")),
         uses_append_time=value("message.timestamp.type") == "LogAppendTime",
@@ -116,18 +121,23 @@ def topic_rules(layers: Layers, overrides: Mapping[str, str]) -> TopicRules:
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
         log=LogSettings(
             segment_bytes=int(value("internal.segment.bytes") or value("segment.bytes")),
-            segment_ms=int(value("segment.ms")),
+            segment_ms=segment_ms,
             segment_jitter_ms=int(value("segment.jitter.ms")),
             segment_index_bytes=int(value("segment.index.bytes")),
             index_interval_bytes=int(value("index.interval.bytes")),
             retention_ms=int(value("retention.ms")),
             retention_bytes=int(value("retention.bytes")),
             deletes="delete" in value("cleanup.policy").split(","),
+            compacts=is_compacted,
+            min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+            delete_retention_ms=int(value("delete.retention.ms")),
             flush_messages=int(value("flush.messages")),
             flush_ms=int(value("flush.ms")),
             producer_id_expiration_ms=layers.integer("producer.id.expiration.ms"),
         ),
-        is_compacted="compact" in value("cleanup.policy").split(","),
+        is_compacted=is_compacted,
         codec=codec,
         codec_level=level,
     )

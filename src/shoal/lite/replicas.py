@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from shoal.lite.cleaner import Cleaner
 from shoal.lite.codes import Code, Refused
 from shoal.lite.configs import Layers, topic_rules
 from shoal.lite.controller import requests
@@ -76,6 +77,7 @@ class Replicas:
         self.suspects: set[int] = set()
         self._on_followed: asyncio.Event = asyncio.Event()
         self._housekeeper = Housekeeper(self.partitions, self.on_failed)
+        self._cleaner = Cleaner(self.partitions, self.on_failed)
 
     # Following the metadata
 
@@ -110,6 +112,9 @@ class Replicas:
                 self._follow_partition(state, layers, key, record)
         self._steer_fetchers(state, layers)
         self._housekeeper.configure(layers.integer("log.retention.check.interval.ms"))
+        self._cleaner.configure(
+            layers.integer("log.cleaner.backoff.ms"), is_enabled=layers.flag("log.cleaner.enable")
+        )
         self._on_followed.set()
         self._on_followed.clear()
 
@@ -325,6 +330,7 @@ class Replicas:
     async def close(self) -> bool:
         """Bring everything to the disk and let go of it; says whether that worked."""
         await self._housekeeper.stop()
+        await self._cleaner.stop()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         for fetcher in self._fetchers.values():

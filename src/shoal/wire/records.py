@@ -189,6 +189,7 @@ def encode_batch(
     *,
     keep_offsets: bool = False,
     last_offset_delta: int | None = None,
+    base_timestamp: int | None = None,
     **options: Unpack[BatchOptions],
 ) -> bytearray:
     """One batch of all the records, ready to send or to store.
@@ -196,12 +197,14 @@ def encode_batch(
     Offset deltas are 0, 1, 2, … whatever the records' own offsets, as brokers demand of
     producers. With `keep_offsets` they are the distances to `base_offset`, so that a batch
     with compaction gaps can be written again as it was; `last_offset_delta` then keeps a gap
-    at its end.
+    at its end. `base_timestamp` is the first record's unless it is told: compaction keeps the
+    delete horizon there.
     """
     if not records:
         raise UsageError("a batch needs at least one record")
     base_offset = options.get("base_offset", 0)
-    base_timestamp = records[0].timestamp
+    if base_timestamp is None:
+        base_timestamp = records[0].timestamp
     output = bytearray(HEADER_SIZE)
     offset_delta = -1
     for record in records:
@@ -216,7 +219,7 @@ def encode_batch(
     if last_offset_delta is not None and last_offset_delta < offset_delta:
         raise UsageError(f"last delta {last_offset_delta} is below a record's, {offset_delta}")
     timestamps = [record.timestamp for record in records]
-    check_timestamps(min(timestamps), max(timestamps))
+    check_timestamps(min(*timestamps, base_timestamp), max(*timestamps, base_timestamp))
     compress_section(output, options.get("codec", Codec.NONE))
     write_header(
         output,

@@ -6,6 +6,7 @@
         leader-epoch-checkpoint                       see `epochs`
         log-start-offset-checkpoint                   only after records were deleted
         recovery-point-checkpoint                     segments before it are whole on the disk
+        cleaner-offset-checkpoint                     what lies before it is compacted
 
 Rules of this file:
 - What `append` returned for is written: it is in the kernel's hands, so a killed process does
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.log.cleaning import CleanJob, due_until, finish_swaps, swapped
+from shoal.lite.log.compaction import last_batches
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.flushing import EPOCH_CHECKPOINT, Flusher, FlushJob
@@ -43,6 +46,7 @@ from shoal.wire.crc import crc32c
 from shoal.wire.fetch import AbortedTransaction
 
 START_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 _EXPIRY_CHECK_MS = 600_000
 _logger = logging.getLogger(__name__)
@@ -90,11 +94,14 @@ class PartitionLog:
         self._has_units = False
         folder.mkdir(parents=True, exist_ok=True)
         self._flusher = Flusher(folder)
+        self._first_dirty = 0
         self._recover(ended)
+        self._first_dirty = self._read_first_dirty()
 
     # Opening
 
     def _recover(self, ended: Ended) -> None:
+        finish_swaps(self.folder)
         if (path := self.folder / START_CHECKPOINT).exists():
             [(_, self.start_offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
         if not self._read_epochs(ended):
@@ -474,6 +481,67 @@ class PartitionLog:
             _logger.info("%s: expired before %d", self.folder.name, offset)
             self.delete_before(offset)
 
+    # Compacting
+
+    def due_cleaning(self, now_ms: int, *, stable_offset: int) -> CleanJob | None:
+        """What should be compacted now; to be run, maybe elsewhere, and then told by `cleaned`."""
+        self._require_online()
+        sealed, active = self._segments[:-1], self._segments[-1]
+        first_dirty = max(self._first_dirty, sealed[0].base_offset if sealed else 0)
+        until = due_until(
+            sealed,
+            active.base_offset,
+            self.settings,
+            first_dirty=first_dirty,
+            stable_offset=stable_offset,
+            now_ms=now_ms,
+        )
+        if until is None:
+            return None
+        chosen = [segment for segment in sealed if segment.base_offset < until]
+        last = last_batches(self.producers)
+        return CleanJob(
+            self.folder, chosen, self.settings, first_dirty, until, last=last, now_ms=now_ms
+        )
+
+    def cleaned(self, job: CleanJob) -> None:
+        """A job is done: its files take the places of the old ones, if those are still there."""
+        try:
+            if self.offline_reason is not None or not self._has(job.segments):
+                job.forget()
+                return
+            for swap in job.swaps:
+                start = self._segments.index(swap.old[0])
+                self._segments[start : start + len(swap.old)] = swapped(
+                    self.folder, swap, self.settings.index_interval_bytes
+                )
+            self._flusher.cut(self._segments)
+            self._snapshots.keep({segment.base_offset for segment in self._segments})
+            self._first_dirty = job.until
+            content = encode_checkpoint([(0, job.until)])
+            replace_file(self.folder / CLEANER_CHECKPOINT, content, durable=False)
+        except OSError as error:
+            raise self._go_offline("compacted", error) from error
+
+    def clean_failed(self, error: OSError) -> LogOffline:
+        """The disk failed a job; from now on the log is offline."""
+        return self._go_offline("compacted", error)
+
+    def _has(self, segments: Sequence[Segment]) -> bool:
+        """Whether segments are still there, sealed and in this order."""
+        if not segments or segments[0] not in self._segments[:-1]:
+            return False
+        start = self._segments.index(segments[0])
+        return self._segments[start:-1][: len(segments)] == list(segments)
+
+    def _read_first_dirty(self) -> int:
+        path = self.folder / CLEANER_CHECKPOINT
+        try:
+            [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
+        except (FileNotFoundError, DamagedFile, ValueError):
+            return 0
+        return min(offset, self.end_offset)
+
     # Cutting
 
     def truncate_to(self, offset: int) -> None:
@@ -508,6 +576,7 @@ class PartitionLog:
         while self._segments[-1] is not active:
             self._segments.pop().delete()
         self.end_offset = active.cut(offset, self.settings.index_interval_bytes)
+        self._first_dirty = min(self._first_dirty, self.end_offset)
         self._flusher.cut(self._segments)
         self._snapshots.drop_above(self.end_offset)
         if not self.producers.cut_end(self.end_offset):

@@ -293,11 +293,11 @@ class Segment:
         del self._file
 
     def delete(self) -> None:
-        """Close and remove all files."""
+        """Close and remove all files; the records last, so that no index outlives them."""
         self.abandon()
-        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._path(suffix).unlink(missing_ok=True)
         self.transactions.delete()
+        for suffix in (TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX, LOG_SUFFIX):
+            self._path(suffix).unlink(missing_ok=True)
 
     # Reading
 

@@ -19,6 +19,12 @@ class LogSettings:
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     deletes: bool = True
+    # These count only if `cleanup.policy` has compact.
+    compacts: bool = False
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _NEVER
+    delete_retention_ms: int = 86_400_000
     flush_messages: int = _NEVER
     flush_ms: int = _NEVER
     producer_id_expiration_ms: int = 86_400_000

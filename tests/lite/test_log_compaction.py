@@ -1,0 +1,335 @@
+"""Compaction of one log: what stays, what goes, and that no crash makes a difference."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.log import cleaning
+from shoal.lite.log.cleaning import CleanJob
+from shoal.lite.log.header import unpack_header
+from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.settings import LogSettings
+from shoal.wire.batch import iter_batches
+from shoal.wire.records import (
+    ControlType,
+    Record,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+)
+from support.lite_batches import NOW_MS
+
+SETTINGS = LogSettings(
+    segment_bytes=300,
+    index_interval_bytes=60,
+    compacts=True,
+    deletes=False,
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=1000,
+    producer_id_expiration_ms=1 << 60,
+)
+Pairs = list[tuple[bytes, bytes | None]]
+NO_PRODUCER = (-1, -1, -1)
+
+
+def opened(folder: Path, settings: LogSettings = SETTINGS) -> PartitionLog:
+    return PartitionLog(folder, settings, ended=Ended.KILLED)
+
+
+def write(
+    log: PartitionLog,
+    pairs: Pairs,
+    *,
+    producer: tuple[int, int, int] = NO_PRODUCER,
+    is_transactional: bool = False,
+    codec: int = 0,
+) -> bool:
+    """Write one batch; whether it was a duplicate."""
+    records = [Record(0, NOW_MS + i, key, value) for i, (key, value) in enumerate(pairs)]
+    producer_id, producer_epoch, base_sequence = producer
+    batch = encode_batch(
+        records,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+    )
+    view = memoryview(batch)
+    return log.append(view, unpack_header(view), leader_epoch=0).is_duplicate
+
+
+def end_transaction(log: PartitionLog, producer_id: int, kind: ControlType) -> None:
+    marker = encode_control_batch(
+        kind, timestamp=NOW_MS, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0
+    )
+    view = memoryview(marker)
+    log.append_marker(view, unpack_header(view), leader_epoch=0, is_bumped=False)
+
+
+def fill(log: PartitionLog) -> None:
+    """Enough that everything before lies in sealed segments."""
+    for number in range(8):
+        write(log, [(b"filler", b"%d" % number * 40)])
+
+
+def compact(log: PartitionLog, now_ms: int = NOW_MS) -> CleanJob | None:
+    job = log.due_cleaning(now_ms, stable_offset=log.end_offset)
+    if job is not None:
+        job.run()
+        log.cleaned(job)
+    return job
+
+
+def records_of(log: PartitionLog, offset: int = 0) -> list[Record]:
+    """All records, read as a consumer would."""
+    records: list[Record] = []
+    while offset < log.end_offset:
+        data = memoryview(bytes(log.read(offset, 500, upper_offset=log.end_offset)))
+        if not data:
+            break
+        for batch in iter_batches(data):
+            batch.check_crc()
+            if not batch.is_control:
+                records += [r for r in decode_records(batch) if r.offset >= offset]
+            offset = batch.next_offset
+    return records
+
+
+def latest(records: Iterable[Record]) -> dict[bytes | None, tuple[int, bytes | None]]:
+    return {record.key: (record.offset, record.value) for record in records}
+
+
+keys = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
+values = st.one_of(st.none(), st.binary(min_size=1, max_size=60))
+batches = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=5), max_size=30)
+
+
+@given(rounds=st.lists(batches, min_size=1, max_size=3), codec=st.integers(0, 4))
+def test_the_last_record_of_each_key_stays(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[Pairs]], codec: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    log = opened(folder)
+    for number, round_of_batches in enumerate(rounds):
+        for pairs in round_of_batches:
+            write(log, pairs, codec=codec)
+        before = records_of(log)
+        end_offset = log.end_offset
+        compact(log, NOW_MS + number)
+        after = records_of(log)
+        assert latest(after) == latest(before)
+        assert set(after) <= set(before)
+        assert [r.offset for r in after] == sorted({r.offset for r in after})
+        assert log.end_offset == end_offset
+        cleaned = [record for record in after if record.offset < log._segments[-1].base_offset]
+        assert len({record.key for record in cleaned}) == len(cleaned)
+        for offset in range(0, end_offset, 3):
+            assert records_of(log, offset) == [r for r in after if r.offset >= offset]
+    log.close()
+    again = opened(folder)
+    assert records_of(again) == after
+    assert again.end_offset == end_offset
+    again.close()
+
+
+def test_tombstones_stay_until_their_horizon(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    write(log, [(b"gone", b"x"), (b"kept", b"y")])
+    write(log, [(b"gone", None)])
+    fill(log)
+    assert compact(log, NOW_MS) is not None
+    found = latest(records_of(log))
+    assert found[b"gone"] == (2, None)
+    assert found[b"kept"] == (1, b"y")
+    assert [r.timestamp for r in records_of(log) if r.key == b"gone"] == [NOW_MS]
+    fill(log)
+    compact(log, NOW_MS + 999)
+    assert b"gone" in latest(records_of(log))
+    fill(log)
+    compact(log, NOW_MS + 1000)
+    assert b"gone" not in latest(records_of(log))
+    assert latest(records_of(log))[b"kept"] == (1, b"y")
+    log.close()
+
+
+def test_what_was_aborted_goes_and_what_was_committed_stays(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    write(log, [(b"k", b"before")])
+    write(log, [(b"k", b"aborted")], producer=(7, 0, 0), is_transactional=True)
+    write(log, [(b"c", b"committed")], producer=(8, 0, 0), is_transactional=True)
+    end_transaction(log, 7, ControlType.ABORT)
+    end_transaction(log, 8, ControlType.COMMIT)
+    fill(log)
+    compact(log, NOW_MS)
+    found = latest(records_of(log))
+    assert found[b"k"] == (0, b"before")
+    assert found[b"c"] == (2, b"committed")
+    assert {producer_id for producer_id, _ in log.producers.items()} == {7, 8}
+    log.producers.forget_older_than(NOW_MS + 1)
+    fill(log)
+    compact(log, NOW_MS + 5)  # what was left of the producer goes
+    fill(log)
+    compact(log, NOW_MS + 10)  # now the marker has nothing left to end: it gets a horizon
+    fill(log)
+    compact(log, NOW_MS + 5000)
+    markers = [
+        batch.producer_id
+        for segment in log._segments
+        for batch in iter_batches(memoryview(segment.read_at(0, segment.size)))
+        if batch.is_control and batch.record_count
+    ]
+    assert markers == [8]
+    log.close()
+    again = opened(tmp_path)
+    assert latest(records_of(again))[b"c"] == (2, b"committed")
+    again.close()
+
+
+def test_an_open_transaction_holds_compaction_up(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    write(log, [(b"k", b"1")])
+    write(log, [(b"k", b"2")], producer=(7, 0, 0), is_transactional=True)
+    fill(log)
+    assert log.due_cleaning(NOW_MS, stable_offset=1) is None
+    log.close()
+
+
+def test_a_producers_last_batch_is_known_when_its_records_are_gone(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    write(log, [(b"k", b"1"), (b"j", b"1")], producer=(7, 0, 0))
+    write(log, [(b"k", b"2"), (b"j", b"2")], producer=(9, 0, 0))
+    write(log, [(b"k", b"3"), (b"j", b"3")])
+    fill(log)
+    compact(log)
+    assert b"1" not in {record.value for record in records_of(log)}
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()  # so that the log itself has to tell
+    again = opened(tmp_path)
+    assert write(again, [(b"k", b"1"), (b"j", b"1")], producer=(7, 0, 0))
+    assert not write(again, [(b"k", b"4")], producer=(7, 0, 2))
+    again.close()
+
+
+def test_small_segments_become_one(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(40):
+        write(log, [(b"same", b"%d" % number * 10)])
+    many = len(log._segments)
+    compact(log)
+    assert len(log._segments) < many / 4
+    log.close()
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_no_crash_makes_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    log = opened(tmp_path, replace(SETTINGS, segment_bytes=700))
+    for number in range(60):
+        write(log, [(b"k%d" % (number % 7), b"%d" % number * 5), (b"only%d" % number, b"v")])
+    expected = latest(records_of(log))
+    end_offset = log.end_offset
+    job = log.due_cleaning(NOW_MS, stable_offset=log.end_offset)
+    assert job is not None
+    job.run()
+    left = steps
+
+    def step(*_: object) -> None:
+        nonlocal left
+        if left == 0:
+            raise Crash
+        left -= 1
+
+    ordinary_unlink, ordinary_replace = Path.unlink, Path.replace
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        step()
+        ordinary_unlink(path, missing_ok=missing_ok)
+
+    def replaced(path: Path, target: str | os.PathLike[str]) -> Path:
+        step()
+        return ordinary_replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink)
+        patch.setattr(Path, "replace", replaced)
+        try:
+            log.cleaned(job)
+        except Crash:
+            assert left == 0
+    again = opened(tmp_path)
+    assert latest(records_of(again)) == expected
+    assert again.end_offset == end_offset
+    assert not list(tmp_path.glob(f"*{cleaning.SWAP_SUFFIX}"))
+    assert not list(tmp_path.glob(f"*{cleaning.CLEANED_SUFFIX}"))
+    again.close()
+
+
+def test_a_job_does_not_count_once_the_log_was_cut(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(20):
+        write(log, [(b"same", b"%d" % number * 10)])
+    job = log.due_cleaning(NOW_MS, stable_offset=log.end_offset)
+    assert job is not None
+    job.run()
+    log.truncate_to(3)
+    log.cleaned(job)
+    assert [record.offset for record in records_of(log)] == [0, 1, 2]
+    assert not list(tmp_path.glob(f"*{cleaning.CLEANED_SUFFIX}"))
+    log.close()
+
+
+def test_a_follower_takes_what_compaction_left(tmp_path: Path) -> None:
+    log = opened(tmp_path / "leader")
+    for number in range(30):
+        write(log, [(b"k%d" % (number % 3), b"%d" % number * 10)])
+    compact(log)
+    follower = opened(tmp_path / "follower")
+    while follower.end_offset < log.end_offset:
+        data = log.read(follower.end_offset, 400, upper_offset=log.end_offset)
+        follower.append_fetched(memoryview(bytearray(bytes(data))))
+    assert records_of(follower) == records_of(log)
+    log.close()
+    follower.close()
+
+
+def test_more_keys_than_fit_take_several_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "MOST_KEYS", 3)
+    log = opened(tmp_path)
+    for number in range(60):
+        write(log, [(b"k%d" % (number % 10), b"%d" % number * 5)])
+    expected = latest(records_of(log))
+    passes = 0
+    while compact(log) is not None:
+        passes += 1
+        assert latest(records_of(log)) == expected
+        assert passes < 60
+    assert passes > 3
+    log.close()
+
+
+def test_young_records_and_clean_logs_are_left_alone(tmp_path: Path) -> None:
+    patient = replace(SETTINGS, min_compaction_lag_ms=500, min_cleanable_dirty_ratio=0.5)
+    log = opened(tmp_path, patient)
+    for number in range(20):
+        write(log, [(b"same", b"%d" % number * 10)])
+    assert log.due_cleaning(NOW_MS + 499, stable_offset=log.end_offset) is None
+    assert compact(log, NOW_MS + 501) is not None
+    assert log.due_cleaning(NOW_MS + 501, stable_offset=log.end_offset) is None
+    log.settings = replace(patient, compacts=False)
+    fill(log)
+    assert log.due_cleaning(NOW_MS + 10_000, stable_offset=log.end_offset) is None
+    log.close()
