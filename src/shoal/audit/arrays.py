@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Rows = dict[str, Array]  # columns of one table, all of one length
 

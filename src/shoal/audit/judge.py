@@ -17,6 +17,7 @@ from shoal.audit.arrays import Ints, ints
 from shoal.audit.cell import judge_cell
 from shoal.audit.conclude import Evidence, conclude
 from shoal.audit.folder import Ledger
+from shoal.audit.memory import keep_freed_memory
 from shoal.audit.merge import (
     Summaries,
     Totals,
@@ -60,6 +61,7 @@ class Sizes:
 
 def judge_task(task: Task, setting: Setting) -> list[Part]:
     """The work of any one task."""
+    keep_freed_memory()
     if isinstance(task, MessageCell):
         return judge_cell(task, setting)
     if isinstance(task, OrderCell):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from shoal.audit.arrays import LARGEST, Ints
+from shoal.audit.arrays import LARGEST, Floats, Ints
 from shoal.audit.folder import Ledger, RowGroup
 from shoal.audit.read import Held, Piece
 from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell
@@ -52,8 +52,18 @@ def _cuts(groups: Sequence[RowGroup], rows_per_cell: int) -> list[int]:
     rates = np.cumsum(np.concatenate([density, -density])[order])
     reached = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(edges))])
     wanted = np.arange(1, count) * (reached[-1] / count)
-    cuts = np.interp(wanted, reached, edges).astype(np.int64)
+    cuts = _snapped(np.interp(wanted, reached, edges), np.unique(low))
     return [0, *np.unique(cuts[cuts > 0]).tolist()]
+
+
+def _snapped(cuts: Floats, lows: Floats) -> Ints:
+    """Cuts moved to where row groups begin, if one does nearby: a row group that two cells
+    share is read twice."""
+    reach = np.diff(np.append(0, cuts)).min(initial=np.inf) / 2
+    right = np.minimum(np.searchsorted(lows, cuts), len(lows) - 1)
+    left = np.maximum(right - 1, 0)
+    nearest = np.where(cuts - lows[left] < np.abs(lows[right] - cuts), lows[left], lows[right])
+    return np.where(np.abs(nearest - cuts) < reach, nearest, cuts).astype(np.int64)
 
 
 def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:

@@ -19,6 +19,7 @@ from shoal.model.errors import LedgerError
 from shoal.model.ledger import TABLES
 
 POSITION = "position"
+_LONGEST_SURE_NAME = 64
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "dictionary": np.int32,
@@ -102,17 +103,21 @@ def read_rows(
         if isinstance(piece, Held):
             rows = _held_rows(piece, stored, types, vocabulary)
         else:
-            rows = _read_piece(piece, stored, vocabulary)
+            rows = _read_piece(piece, stored, types, vocabulary)
         if POSITION in chunks:
             count = len(rows[stored[0]])
             rows[POSITION] = np.arange(piece.position, piece.position + count, dtype=np.int64)
         mask = within.mask(rows[within.column]) if within else None
+        kept_rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         for name, kept in chunks.items():
-            kept.append(rows[name] if mask is None or mask.all() else rows[name][mask])
-    return {
-        name: np.concatenate(arrays) if arrays else np.empty(0, _NUMPY_TYPES[types[name]])
-        for name, arrays in chunks.items()
-    }
+            kept.append(rows[name] if kept_rows is None else rows[name][kept_rows])
+    return {name: _whole(arrays, _NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
+
+
+def _whole(arrays: list[Array], kind: type[np.generic]) -> Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
 def _held_rows(
@@ -125,13 +130,36 @@ def _held_rows(
     }
 
 
-def _read_piece(piece: Piece, columns: Sequence[str], vocabulary: Vocabulary) -> Rows:
+def _read_piece(
+    piece: Piece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
+) -> Rows:
     try:
         with pq.ParquetFile(piece.path, memory_map=True) as file:
-            table = file.read_row_group(piece.number, columns=list(columns), use_threads=False)
+            group = file.metadata.row_group(piece.number)
+            same = _constants(group, file.schema_arrow.names, columns)
+            varying = [name for name in columns if name not in same]
+            table = file.read_row_group(piece.number, columns=varying, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}") from error
-    return {name: _plain(table.column(name), vocabulary, piece.path) for name in columns}
+    rows = {name: _plain(table.column(name), vocabulary, piece.path) for name in varying}
+    for name, value in same.items():
+        number = vocabulary.code(value) if types[name] == "dictionary" else value
+        rows[name] = np.full(group.num_rows, number, _NUMPY_TYPES[types[name]])
+    return rows
+
+
+def _constants(group: Any, names: list[str], columns: Sequence[str]) -> dict[str, Any]:
+    """Columns of a row group with one value only, which its footer tells."""
+    found = {}
+    for name in columns:
+        told = group.column(names.index(name)).statistics
+        if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
+            continue
+        # Long names may be cut in a footer, and then stand for others too.
+        is_whole = not isinstance(told.min, str) or len(told.min) < _LONGEST_SURE_NAME
+        if told.min == told.max and is_whole:
+            found[name] = told.min
+    return found
 
 
 def _plain(column: Any, vocabulary: Vocabulary, path: str) -> Array:
@@ -147,5 +175,7 @@ def _plain(column: Any, vocabulary: Vocabulary, path: str) -> Array:
         values: Array = array.to_numpy(zero_copy_only=False)
         return values
     own = np.array([vocabulary.code(name) for name in array.dictionary.to_pylist()], np.int32)
+    if len(own) == 1:
+        return np.full(len(array), own[0], np.int32)
     indices: Array = array.indices.to_numpy(zero_copy_only=False)
     return own[indices] if len(own) else indices

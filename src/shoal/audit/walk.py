@@ -67,11 +67,18 @@ def walk(task: LedgerWalk) -> list[Part]:
 
 def number_rows(columns: list[Array]) -> Ints:
     """A small number for each distinct combination of the columns."""
-    numbers = np.zeros(len(columns[0]), dtype=np.int64)
+    numbers, span = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
-        own = _compact(column.astype(np.int64) - int(column.min(initial=0)))
-        numbers = _compact(numbers * (int(own.max(initial=0)) + 1) + own)
-    return numbers
+        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        if low == high:
+            continue  # tells nothing apart
+        own, own_span = column - np.int64(low), high - low + 1
+        if span * own_span > _TABLE_SIZE:
+            own, numbers = _compact(own), _compact(numbers)
+            span, own_span = int(numbers.max()) + 1, int(own.max()) + 1
+        numbers = numbers * own_span + own if span > 1 else own
+        span *= own_span
+    return _compact(numbers) if span > 1 else numbers
 
 
 def _compact(values: Ints) -> Ints:

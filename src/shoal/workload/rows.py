@@ -24,6 +24,8 @@ from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT, FORMAT_KEY, TABLES
 
 _FIRST_CAPACITY = 1024
+# Small enough that a reader of a range of sequences reads little besides.
+ROWS_PER_GROUP = 1 << 18
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "dictionary": np.int32,
     "int8": np.int8,
@@ -138,6 +140,7 @@ def to_parquet(rows: Rows) -> pa.Buffer:
         sink,
         compression="zstd",
         compression_level=1,
+        row_group_size=ROWS_PER_GROUP,
         use_dictionary=[name for name, kind in columns if kind == "dictionary"],
         column_encoding={
             name: "DELTA_BINARY_PACKED" for name, kind in columns if kind in ("int32", "int64")
