@@ -28,7 +28,7 @@ FROM messages
 def with_duckdb(folder: Path) -> tuple[int, int]:
     import duckdb
 
-    [row] = duckdb.sql(_DUCKDB.format(folder / "ledger")).fetchall()
+    [row] = duckdb.connect().execute(_DUCKDB.format(folder / "ledger")).fetchall()
     return row[0], row[1]
 
 
