@@ -56,6 +56,10 @@ prove-simulation: setup ## 100,000 histories of the replicated log; writes docs/
 prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a profile; writes docs/proofs/chaos.md
 	$(BIN)/python scripts/chaos.py --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --report docs/proofs/chaos.md
 
+.PHONY: prove-coordinators
+prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md
+	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md
+
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.$(subst -,_,$*)

@@ -1,0 +1,106 @@
+"""Kill the coordinators of groups and transactions under load; writes what the judge said.
+
+    python scripts/coordinators.py --kills 50 --report docs/proofs/coordinators.md
+
+Exit code 1 if anything that was committed is gone, or half there. The parts, and what exactly is
+judged, are in tests/support/coordinator_kills.py.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.coordinator_kills import (  # noqa: E402
+    ABORT_EVERY,
+    PARTITIONS,
+    RATE_PER_S,
+    READERS,
+    CoordinatorKills,
+    Outcome,
+)
+
+
+def report(outcome: Outcome, command: str) -> str:
+    """The proof, as Markdown."""
+    is_proven = not outcome.problems
+    verdict = "nothing that was committed was lost or half applied" if is_proven else "NOT PROVEN"
+    found = "".join(f"- {problem}\n" for problem in outcome.problems)
+    found += "\n" if found else ""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    return f"""# Proof: coordinators die, groups and transactions go on
+
+Three brokers with min.insync.replicas=2; a group of {READERS} consumers reads {PARTITIONS}
+partitions and commits; a transactional producer copies them, with its group's offsets, and aborts
+every {ABORT_EVERY}th transaction by itself. {outcome.group_kills} times the group's coordinator was
+killed (kill -9), and {outcome.transaction_kills} times the producer's: {verdict}.
+
+| | |
+|---|---|
+| records in the source, at {RATE_PER_S} a second | {outcome.records:,} |
+| commits acknowledged to the group | {outcome.commits:,} |
+| transactions committed, aborted | {outcome.transactions:,}, {outcome.aborts:,} |
+| records in the copy, read committed | {outcome.copied:,} |
+| times that the producer had to begin anew | {outcome.restarts} |
+| until all partitions had new commits after a kill | {_spread(outcome.group_pauses_s)} |
+| until a transaction was committed after a kill | {_spread(outcome.transaction_pauses_s)} |
+
+{found}What was judged: an offset whose commit was acknowledged is never followed by a lower one, asked
+for right after each kill and each restart; the copy has exactly the records below the copier's
+committed offsets, each once and in order; of each transaction all records or none, of aborted ones
+none, and all of those whose commit was acknowledged. All clients are librdkafka.
+
+| condition | |
+|---|---|
+| date | {datetime.now(UTC):%Y-%m-%d} |
+| code | commit {commit} |
+| command | `{command}` |
+| time | {outcome.seconds / 60:.1f} minutes |
+| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
+| load at the end | {load} |
+| versions | Python {platform.python_version()}, confluent-kafka {version("confluent-kafka")} |
+"""
+
+
+def _spread(pauses_s: list[float]) -> str:
+    return f"median {statistics.median(pauses_s):.1f} s, at most {max(pauses_s):.1f} s"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="shoal-coordinators-") as folder:
+        outcome = CoordinatorKills(Path(folder)).run(options.kills, say)
+    text = report(outcome, f"scripts/coordinators.py {' '.join(sys.argv[1:])}")
+    print(text)
+    if options.report is not None:
+        options.report.write_text(text)
+    return 1 if outcome.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
