@@ -326,7 +326,7 @@ class CoordinatorKills:
             with PlainClient(self._cluster.bootstrap.split(",")[0]) as client:
                 answer = client.request(ApiKey.FIND_COORDINATOR, 3, key=key, key_type=kind)
             found = answer.node_id
-            return answer.error_code == 0
+            return bool(answer.error_code == 0)
 
         eventually(is_found, PATIENCE_S)
         return found
