@@ -63,9 +63,9 @@ killed (kill -9), and {outcome.transaction_kills} times the producer's: {verdict
 | until a transaction was committed after a kill | {_spread(outcome.transaction_pauses_s)} |
 
 {found}What was judged: an offset whose commit was acknowledged is never followed by a lower one,
-asked for right after each kill and each restart; the copy has exactly the records below the copier's
-committed offsets, each once and in order; of each transaction all records or none, of aborted ones
-none, and all of those whose commit was acknowledged. All clients are librdkafka.
+asked for right after each kill and each restart; the copy has exactly the records below the
+copier's committed offsets, each once and in order; of each transaction all records or none, of
+aborted ones none, and all of those whose commit was acknowledged. All clients are librdkafka.
 
 | condition | |
 |---|---|
