@@ -2,6 +2,7 @@
 
 import struct
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -30,6 +31,10 @@ REFUSALS = {
     ApiKey.DESCRIBE_ACLS: [54],
     ApiKey.DELETE_GROUPS: [69],
     ApiKey.OFFSET_DELETE: [69],
+    # There is no such broker, and a quorum of one has no other voter to lose or to double.
+    ApiKey.UNREGISTER_BROKER: [102],
+    ApiKey.ADD_RAFT_VOTER: [42],
+    ApiKey.REMOVE_RAFT_VOTER: [42],
 }
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {
@@ -188,6 +193,22 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.DELETE_GROUPS: {"groups_names": ["g"]},
     ApiKey.OFFSET_DELETE: {"group_id": "g", "topics": []},
     ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "swept", "partition_indexes": [0]}]},
+    ApiKey.DESCRIBE_QUORUM: {
+        "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    },
+    ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
+    ApiKey.ADD_RAFT_VOTER: {
+        "cluster_id": None,
+        "timeout": TIMEOUT_MS,
+        "voter_id": 100,
+        "voter_directory_id": UUID(int=1),
+        "listeners": [{"name": "CONTROLLER", "host": "localhost", "port": 1}],
+    },
+    ApiKey.REMOVE_RAFT_VOTER: {
+        "cluster_id": None,
+        "voter_id": 99,
+        "voter_directory_id": UUID(int=1),
+    },
 }
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.COMPARE_AND_APPEND}
 
