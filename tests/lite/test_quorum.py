@@ -86,38 +86,30 @@ def test_the_active_controller_is_killed_under_load(capsys: pytest.CaptureFixtur
     with three() as cluster:
         create_topic(cluster, "t", 3, 3)
         with Load(cluster, "t", 3) as load:
-            for turn in range(2):
-                killed = active(cluster)
-                cluster.kill(killed)
-                began = time.monotonic()
-                create_topic(cluster, f"made-{turn}", 3, 3)
-                took_s = time.monotonic() - began
-                with capsys.disabled():
-                    sys.stdout.write(f"\n  {took_s:.3f} s from a controller's death to a topic\n")
-                load.goes_on()
-                # A leader dies while a controller is down.
-                leader = partition_of(cluster, "t").leader
-                cluster.kill(leader)
-                load.goes_on()
-                assert partition_of(cluster, "t").leader != leader
-                cluster.restart(leader)
-                cluster.restart(killed)
-                eventually(lambda: all_caught_up(cluster, IDS))
+            killed = active(cluster)
+            cluster.kill(killed)
+            began = time.monotonic()
+            create_topic(cluster, "made", 3, 3)
+            took_s = time.monotonic() - began
+            with capsys.disabled():
+                sys.stdout.write(f"\n  {took_s:.3f} s from a controller's death to a topic\n")
+            # A leader dies while a controller is down.
+            leader = partition_of(cluster, "t").leader
+            cluster.kill(leader)
+            load.goes_on()
+            assert partition_of(cluster, "t").leader != leader
+            cluster.restart(leader)
+            cluster.restart(killed)
+            eventually(lambda: all_caught_up(cluster, IDS))
             eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
-        load.check(cluster)
-        assert topics_of(cluster) >= {"t", "made-0", "made-1"}
-
-
-def test_controller_and_leader_are_killed_at_once() -> None:
-    with three() as cluster:
-        create_topic(cluster, "t", 1, 3)
-        with Load(cluster, "t") as load:
+            # And both at once.
             leader = partition_of(cluster, "t").leader
             cluster.kill(active(cluster))
             cluster.kill(leader)
             load.goes_on()
             assert partition_of(cluster, "t").leader != leader
         load.check(cluster)
+        assert topics_of(cluster) >= {"t", "made"}
 
 
 def test_a_paused_controller_is_passed_over_and_comes_back() -> None:
@@ -204,7 +196,7 @@ def test_an_empty_disk_under_an_old_id_is_refused_and_then_replaced() -> None:
             assert after.keys() == IDS
             assert after[victim] != before[victim]
             # The new one counts: with it, another may be missed.
-            cluster.kill(next(iter(IDS - {victim})))
+            cluster.kill(next(iter(IDS - {victim, active(cluster)})))
             create_topic(cluster, "with-the-new-one", 1, 3)
         load.check(cluster)
 
@@ -212,8 +204,7 @@ def test_an_empty_disk_under_an_old_id_is_refused_and_then_replaced() -> None:
 def test_the_active_controller_is_replaced() -> None:
     with three() as cluster:
         create_topic(cluster, "t", 1, 3)
-        replaced = active(cluster)
-        cluster.replace_controller(replaced)
+        cluster.replace_controller(active(cluster))
         assert {voter.id for voter in quorum_of(cluster).voters} == IDS
         eventually(lambda: all_caught_up(cluster, IDS))
         assert "t" in topics_of(cluster)
