@@ -174,6 +174,8 @@ class PartitionLog:
     def _open_unsure(self, bases: list[int], *, checks_all: bool) -> None:
         """Check segments, and cut the log behind the last valid batch."""
         for base_offset in bases:
+            # Those that were there are not known to be right; this one is.
+            self._snapshots.write(base_offset, self.producers)
             segment = Segment(self.folder, base_offset)
             self._segments.append(segment)
             is_last = base_offset == bases[-1]
