@@ -213,3 +213,39 @@ def test_what_is_no_fault_is_refused(three: LiteCluster) -> None:
     with pytest.raises(UsageError, match="not both"):
         three.fail_requests(1, ApiKey.FETCH, error=1, lose_answer=True)
     assert three.faults() == []
+
+
+def test_controllers_can_be_cut_off_and_their_disks_fail() -> None:
+    with LiteCluster(brokers=3, controllers=3, properties=IMPATIENT) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        quorum = cluster.quorum()
+        assert quorum is not None
+        with Load(cluster, "t") as load:
+            cluster.isolate(quorum.leader)
+            eventually(lambda: _active(cluster) not in {None, quorum.leader})
+            cluster.move_leader("t", 0, 1 + partition_of(cluster, "t").leader % 3)
+            load.goes_on()
+            cluster.heal()
+            active = _active(cluster)
+            assert active is not None
+            cluster.fail_disk(active, syncs="EIO", writes="EIO")
+            cluster.move_leader("t", 0, 1 + partition_of(cluster, "t").leader % 3)
+            eventually(lambda: "dead" in [node.state for node in cluster.controllers()])
+            load.goes_on()
+            cluster.heal()
+            cluster.restart(active)
+            eventually(lambda: active in _followers(cluster))
+        load.check(cluster)
+        with pytest.raises(SystemFailure, match="no node 101"):
+            cluster.fail_requests(101, ApiKey.FETCH)
+
+
+def _active(cluster: LiteCluster) -> int | None:
+    quorum = cluster.quorum()
+    return None if quorum is None else quorum.leader
+
+
+def _followers(cluster: LiteCluster) -> set[int]:
+    """Controllers that have everything."""
+    quorum = cluster.quorum()
+    return set() if quorum is None else {voter.id for voter in quorum.voters if voter.lag == 0}

@@ -110,7 +110,7 @@ def test_a_broker_is_removed_when_others_have_its_replicas() -> None:
         with pytest.raises(SystemFailure, match=r"t-\d has 3 replica.*no other broker") as refused:
             cluster.remove(3)
         assert "add a broker" in (refused.value.remedy or "")
-        with pytest.raises(SystemFailure, match="no broker 2"):
+        with pytest.raises(SystemFailure, match="no node 2"):
             cluster.restart(2)
         assert cluster.add().id == 5
 

@@ -274,8 +274,7 @@ def test_everything_ends_when_the_fork_server_is_killed(folder: Path) -> None:
 
 OWNER = """
     import os, sys, time
-    from shoal.lite.async_cluster import AsyncLiteCluster
-from shoal.lite.cluster import LiteCluster
+    from shoal.lite.cluster import LiteCluster
     cluster = LiteCluster(directory=sys.argv[1] or None).start()
     if sys.argv[2] == "forks" and os.fork() == 0:
         time.sleep(20)
@@ -390,7 +389,7 @@ def test_nobody_commands_a_cluster_without_its_token() -> None:
             with PlainClient(f"127.0.0.1:{control['port']}") as stranger:
                 stranger.send(line)
                 assert stranger.is_hung_up()
-        with pytest.raises(SystemFailure, match="no broker 7"):
+        with pytest.raises(SystemFailure, match="no node 7"):
             cluster.kill(7)
         assert len(cluster.nodes()) == 1
 

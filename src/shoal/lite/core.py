@@ -74,7 +74,7 @@ class BrokerCore:
         check_identity(spec.path, spec.cluster_id, spec.broker_id)
         self._on_dismissed = on_dismissed
         self._marker = ShutdownMarker(spec.path)
-        self._ended = self._marker.begin(spec.incarnation)
+        self._ended = self._marker.begin()
         _logger.info("the last process of this broker ended: %s", self._ended.value)
         self.state = ClusterState()
         key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
@@ -150,6 +150,7 @@ class BrokerCore:
         self._is_following = True
         self._left_s.clear()
         self.replicas.open(self.state, self.layers, self._ended)
+        self._marker.run(self.spec.incarnation)
         self._is_all_new = False
         self._changed.clear()
         self._follow_coordinators()

@@ -1,15 +1,18 @@
 """How the process before us ended, read from a file that it left.
 
-A broker that starts writes that it runs, and on which boot of the machine. One that ends by
-itself, with everything on the disk, writes that. What is found at the next start:
+A broker that begins to write data says first that it runs, and on which boot of the machine. One
+that ends by itself, with everything on the disk, says that. What is found at the next start:
 
     ended by itself                 the logs can be trusted as they are
     runs, on this very boot         it was killed; what it wrote is in the page cache or on the
                                     disk, only the batch it was writing may be torn
     runs, on another boot           the machine went down: what was not flushed may be gone
 
-It names the process too, and the folder: a controller that knows the last process by another
-name, or another folder, does not rely on what is said here.
+Until its logs are open a process says nothing, so that what it found is found again by the next
+one: who is killed while it looks through its logs after a power loss has not looked through them.
+
+The file names the process too, and the folder: a controller that knows the last process by
+another name, or another folder, does not rely on what is said here.
 """
 
 import json
@@ -35,17 +38,26 @@ class ShutdownMarker:
         # The process before us, if it ended by itself.
         self.clean_incarnation: str | None = None
         self._incarnation = ""
+        self._is_running = False
 
-    def begin(self, incarnation: str) -> Ended:
-        """How the last process ended; from now on the file says that we run."""
+    def begin(self) -> Ended:
+        """How the last process ended."""
         ended = self._read()
-        self._incarnation = incarnation
-        self._write("running")
+        if ended is Ended.UNKNOWN:
+            # For the id of the folder. Of no boot: the next one finds the same as this one.
+            self._write("running", boot_id="")
         return ended
+
+    def run(self, incarnation: str) -> None:
+        """To be called when all logs are open, before anything is written to them."""
+        self._incarnation = incarnation
+        self._is_running = True
+        self._write("running", boot_id=current_boot_id())
 
     def end_cleanly(self) -> None:
         """To be called when everything is on the disk."""
-        self._write("ended")
+        if self._is_running:
+            self._write("ended", boot_id=current_boot_id())
 
     def _read(self) -> Ended:
         try:
@@ -62,11 +74,11 @@ class ShutdownMarker:
             return Ended.CLEANLY
         return Ended.KILLED if boot_id == current_boot_id() else Ended.UNKNOWN
 
-    def _write(self, state: str) -> None:
+    def _write(self, state: str, *, boot_id: str) -> None:
         content = {
             "format": 1,
             "state": state,
-            "boot_id": current_boot_id(),
+            "boot_id": boot_id,
             "incarnation": self._incarnation,
             "directory_id": self.directory_id,
         }

@@ -476,7 +476,10 @@ class Supervisor:
     async def _plant(self, request: dict[str, Any]) -> dict[str, Any]:
         """Change what is wrong; returns when all nodes that run do as they are told."""
         inside = [CONTROLLER_ID] if isinstance(self._controller, EmbeddedController) else []
-        told = self._faults.plant(request, [*self._nodes, *inside])
+        can_fail = {"request": self._brokers(), "disk": [*self._nodes]}
+        told = self._faults.plant(
+            request, can_fail.get(str(request.get("kind")), [*self._nodes, *inside])
+        )
         running = []
         for node in self._nodes.values():
             if node.faults is not None and node.state != "dead":

@@ -1,0 +1,75 @@
+"""How the last process ended, as the next one reads it; also when that ended too early."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.lite import shutdown_marker
+from shoal.lite.log.partition_log import Ended
+from shoal.lite.shutdown_marker import MARKER_NAME, ShutdownMarker
+
+
+def begun(folder: Path) -> tuple[ShutdownMarker, Ended]:
+    marker = ShutdownMarker(folder)
+    return marker, marker.begin()
+
+
+def test_a_new_folder_keeps_its_id(tmp_path: Path) -> None:
+    first, ended = begun(tmp_path)
+    assert ended is Ended.UNKNOWN
+    second, ended = begun(tmp_path)
+    assert (second.directory_id, ended) == (first.directory_id, Ended.UNKNOWN)
+    (tmp_path / MARKER_NAME).unlink()
+    assert begun(tmp_path)[0].directory_id != first.directory_id
+
+
+def test_a_killed_process_and_one_that_ended(tmp_path: Path) -> None:
+    first, _ = begun(tmp_path)
+    first.run("first")
+    second, ended = begun(tmp_path)
+    assert (ended, second.clean_incarnation) == (Ended.KILLED, None)
+    second.run("second")
+    second.end_cleanly()
+    third, ended = begun(tmp_path)
+    assert (ended, third.clean_incarnation) == (Ended.CLEANLY, "second")
+
+
+def test_who_is_killed_before_its_logs_are_open_leaves_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(tmp_path)[0].run("before the power loss")
+    monkeypatch.setattr(shutdown_marker, "current_boot_id", lambda: "another boot")
+    for _ in range(3):
+        # Each is killed while it looks through its logs.
+        assert begun(tmp_path)[1] is Ended.UNKNOWN
+    marker, ended = begun(tmp_path)
+    assert ended is Ended.UNKNOWN
+    marker.run("looked through")
+    assert begun(tmp_path)[1] is Ended.KILLED
+
+
+def test_who_ended_before_its_logs_were_open_has_not_ended_cleanly(tmp_path: Path) -> None:
+    begun(tmp_path)[0].run("killed")
+    marker, _ = begun(tmp_path)
+    marker.end_cleanly()
+    assert begun(tmp_path)[1] is Ended.KILLED
+
+
+def test_a_clean_end_counts_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = begun(tmp_path)
+    first.run("first")
+    first.end_cleanly()
+    monkeypatch.setattr(shutdown_marker, "current_boot_id", lambda: "another boot")
+    for _ in range(2):
+        # The second time, because the first was killed before it wrote anything.
+        marker, ended = begun(tmp_path)
+        assert (ended, marker.clean_incarnation) == (Ended.CLEANLY, "first")
+
+
+def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
+    for rubbish in (b"", b"{}", b"[1]", json.dumps({"state": "ended"}).encode()):
+        (tmp_path / MARKER_NAME).write_bytes(rubbish)
+        assert begun(tmp_path)[1] is Ended.UNKNOWN
