@@ -46,7 +46,7 @@ def test_frames_come_out_as_they_went_in(sizes: list[int], chunk_bytes: int) -> 
     assert not decoder.is_mid_frame
 
 
-@pytest.mark.parametrize("size", [10, 200_000])
+@pytest.mark.parametrize("size", [10, 200_000, 400_000])
 def test_a_frame_belongs_to_its_holder(size: int) -> None:
     decoder = FrameDecoder()
     (first,) = feed(decoder, stream_of(b"a" * size), 4096)

@@ -15,7 +15,7 @@ from shoal.wire.fetch import (
 from shoal.wire.hot import NodeEndpoint
 
 # Less than this is cheaper to read and to send along with the rest of the response.
-_LEAST_SENT_FROM_FILE_BYTES = 16 * 1024
+_LEAST_SENT_FROM_FILE_BYTES = 100 * 1024
 
 
 Fetched = PartitionAnswer[memoryview | LogSlice]
