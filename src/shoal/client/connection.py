@@ -58,32 +58,36 @@ class Carrier(Protocol):
 class _Call:
     """A request between `submit` and its answer."""
 
-    __slots__ = ("correlation_id", "encode", "expects_answer", "future", "name", "timer")
+    __slots__ = (
+        "correlation_id",
+        "deadline_s",
+        "encode",
+        "expects_answer",
+        "future",
+        "name",
+        "timeout_s",
+    )
 
-    def __init__(self, encode: Encode, name: str, *, expects_answer: bool) -> None:
+    def __init__(
+        self, encode: Encode, name: str, *, timeout_s: float, expects_answer: bool
+    ) -> None:
         self.encode = encode
         self.name = name
         self.expects_answer = expects_answer
         self.correlation_id = -1
         self.future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self.timer: asyncio.TimerHandle | None = None
+        self.timeout_s = timeout_s
+        self.deadline_s = self.future.get_loop().time() + timeout_s
 
     def succeed(self, answer: memoryview) -> None:
-        self._end_timer()
         if not self.future.done():
             self.future.set_result(answer)
 
     def fail(self, error: Exception) -> None:
-        self._end_timer()
         if not self.future.done():
             self.future.set_exception(error)
             # Whoever submitted it may have gone; that is not worth a complaint at exit.
             self.future.exception()
-
-    def _end_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -104,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_retired = False
         self._correlation_id = 0
+        # For the earliest deadline that there was when it was set.
+        self._timer: asyncio.TimerHandle | None = None
         self._lost: ClientError | None = None
         self._closed = asyncio.get_running_loop().create_future()
 
@@ -136,13 +142,12 @@ class Connection(asyncio.BufferedProtocol):
 
         Without an answer (acks=0) it gets an empty frame once the request has been sent.
         """
-        call = _Call(encode, name, expects_answer=expects_answer)
+        call = _Call(encode, name, timeout_s=timeout_s, expects_answer=expects_answer)
         if self.is_closed:
             call.fail(_unsent(self._lost or ClientClosed(f"{self!r}"), call.name))
             return call.future
-        loop = asyncio.get_running_loop()
-        self.last_used = loop.time()
-        call.timer = loop.call_later(timeout_s, self._timed_out, call, timeout_s)
+        self.last_used = call.deadline_s - timeout_s
+        self._watch(call.deadline_s)
         self._queue.append(call)
         self._send_queued()
         return call.future
@@ -321,9 +326,26 @@ class Connection(asyncio.BufferedProtocol):
         self._send_queued()
         self._close_if_done()
 
-    def _timed_out(self, call: _Call, timeout_s: float) -> None:
-        call.timer = None
-        where = f"{self.address} did not answer {call.name} within {timeout_s:g} s"
+    def _watch(self, deadline_s: float) -> None:
+        """Be woken by then. One timer for all calls: nearly all are answered long before."""
+        if self._timer is not None:
+            if self._timer.when() <= deadline_s:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        for call in (*self._in_flight, *self._queue):
+            if call.deadline_s <= now_s:
+                self._timed_out(call)
+        waiting = (*self._in_flight, *self._queue)
+        if waiting:
+            self._watch(min(call.deadline_s for call in waiting))
+
+    def _timed_out(self, call: _Call) -> None:
+        where = f"{self.address} did not answer {call.name} within {call.timeout_s:g} s"
         if call in self._in_flight:
             self._in_flight.remove(call)
             call.fail(RequestTimedOut(where, sent=True))
@@ -341,6 +363,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, reason: ClientError) -> None:
         self._lost = reason
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         in_flight, queued = list(self._in_flight), list(self._queue)
         self._in_flight.clear()
         self._queue.clear()
