@@ -1,14 +1,21 @@
 """A client that misbehaves loses its connection; the broker goes on, and stays small."""
 
 import random
+import resource
 import struct
+import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from shoal.lite.api.table import APIS
 from shoal.lite.cluster import LiteCluster
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.fetch import decode_fetch_response
 from support.lite_batches import batch_of
 from support.lite_client import HungUp, PlainClient, at
+from support.lite_clusters import eventually
 
 RUBBISH = {
     "negative length": struct.pack(">i", -5),
@@ -43,8 +50,8 @@ def test_random_frames(client: PlainClient, cluster: LiteCluster, topic: str) ->
     chance = random.Random(7)
     connections = 0
     vandal = PlainClient(cluster.bootstrap)
-    for number in range(2000):
-        key, version = chance.choice([0, 1, 2, 3, 10, 18, 19, 22, 32]), chance.randrange(13)
+    for number in range(10_000):
+        key, version = chance.choice([*APIS, 999]), chance.randrange(13)
         noise = chance.randbytes(chance.randrange(60))
         try:
             vandal.send_frame(struct.pack(">hhih", key, version, 1, -1), noise)
@@ -60,8 +67,18 @@ def test_random_frames(client: PlainClient, cluster: LiteCluster, topic: str) ->
     assert memory_mb(cluster) < 120
 
 
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process have more sockets than usual."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(5000, limits[1]), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures("many_files")
 def test_many_idle_connections(client: PlainClient, cluster: LiteCluster, topic: str) -> None:
-    idle = [PlainClient(cluster.bootstrap) for _ in range(300)]
+    idle = [PlainClient(cluster.bootstrap) for _ in range(1000)]
     half = [PlainClient(cluster.bootstrap) for _ in range(50)]
     for one in half:
         one.send(struct.pack(">i", 90_000_000) + b"x" * 1000)
@@ -104,3 +121,81 @@ def test_frames_are_limited() -> None:
         assert client.produce("t", batch_of(bytes(4000))).error_code == 0
         client.send(struct.pack(">i", 5001))
         assert client.is_hung_up()
+
+
+def test_connections_from_one_address_are_limited() -> None:
+    properties = {
+        "max.connections.per.ip": "0",
+        "max.connections.per.ip.overrides": "10.0.0.1:9,127.0.0.1:2",
+    }
+    with LiteCluster(properties=properties) as small:
+        clients = [PlainClient(small.bootstrap) for _ in range(2)]
+        for number, one in enumerate(clients):
+            one.create_topic(f"t-{number}")
+        with PlainClient(small.bootstrap) as third, pytest.raises((HungUp, OSError)):
+            third.create_topic("refused")
+        clients[0].close()
+        eventually(lambda: is_served(small.bootstrap))
+        clients[1].close()
+
+
+def read_all(client: PlainClient) -> None:
+    while True:
+        client.receive_frame()
+
+
+def is_served(bootstrap: str) -> bool:
+    try:
+        with PlainClient(bootstrap) as one:
+            return bool(one.request(ApiKey.API_VERSIONS, 0).error_code == 0)
+    except (HungUp, OSError):
+        return False
+
+
+def test_connections_on_which_nothing_moves_are_closed() -> None:
+    with (
+        LiteCluster(properties={"connections.max.idle.ms": "600"}) as small,
+        PlainClient(small.bootstrap) as client,
+        PlainClient(small.bootstrap) as silent,
+        PlainClient(small.bootstrap) as half,
+        PlainClient(small.bootstrap) as lazy,
+        PlainClient(small.bootstrap) as waiting,
+    ):
+        client.create_topic("t")
+        waiting.send_fetch(at("t", 0), max_wait_ms=3000)
+        for _ in range(10):
+            client.produce("t", batch_of(bytes(900_000)), partition=0)
+        half.send(struct.pack(">i", 1000) + b"x" * 10)
+        for _ in range(20):
+            lazy.send_fetch(at("t", 0, max_bytes=9_000_000))
+        assert silent.is_hung_up()
+        assert half.is_hung_up()
+        assert client.is_hung_up()
+        # Whoever waits for the broker is not idle.
+        [fetched] = decode_fetch_response(12, waiting.receive_frame()).partitions
+        assert fetched.error_code == 0
+        # The lazy one finds what the kernel had taken for it, and then the end.
+        with pytest.raises((HungUp, OSError)):
+            read_all(lazy)
+        assert is_served(small.bootstrap)
+
+
+def test_what_requests_hold_is_limited_altogether() -> None:
+    with (
+        LiteCluster(properties={"queued.max.request.bytes": "30000000"}) as small,
+        PlainClient(small.bootstrap) as client,
+    ):
+        client.create_topic("t")
+        greedy = [PlainClient(small.bootstrap) for _ in range(20)]
+        closed = 0
+        for one in greedy:
+            try:
+                one.send(struct.pack(">i", 90_000_000) + bytes(15_000_000))
+                time.sleep(0.1)
+            except OSError:
+                closed += 1
+        assert client.produce("t", batch_of(b"still here")).error_code == 0
+        eventually(lambda: memory_mb(small) < 250)
+        assert closed or any(one.is_hung_up() for one in greedy[:3])
+        for one in greedy:
+            one.close()

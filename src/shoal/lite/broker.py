@@ -16,6 +16,7 @@ from shoal.lite.api.api_18_api_versions import refuse_version
 from shoal.lite.api.registry import Answer, HangUp, Request
 from shoal.lite.api.table import APIS
 from shoal.lite.connection import Connection
+from shoal.lite.connection_watch import LOOK_S, ConnectionWatch
 from shoal.lite.core import BrokerCore
 from shoal.lite.faults.answers import gone_wrong
 from shoal.lite.faults.channel import NodeEnd
@@ -42,6 +43,8 @@ class Broker:
         self.port = 0
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
         self._connections: set[Connection] = set()
+        self._watch = ConnectionWatch()
+        self._look_timer: asyncio.TimerHandle | None = None
         self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
 
@@ -54,6 +57,7 @@ class Broker:
         # Before it is counted on: leaders must be found where the metadata says they are.
         listener.listen(_BACKLOG)
         self._accept_from_now_on()
+        self._look_after_connections()
         await self.core.enter()
 
     async def started(self) -> bool:
@@ -77,6 +81,8 @@ class Broker:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         for connection in list(self._connections):
             connection.close()
 
@@ -103,16 +109,26 @@ class Broker:
                 loop.remove_reader(self._listener)
                 loop.call_later(_ACCEPT_PAUSE_S, self._accept_from_now_on)
                 return
-            if len(self._connections) >= self.core.layers.integer("max.connections"):
-                _logger.warning("%s: refused, max.connections is reached", address)
+            objection = self._watch.objection(address[0], self.core.layers)
+            if objection is not None:
+                _logger.warning("%s: refused, %s", address, objection)
                 client.close()
-            else:
-                self._connections.add(Connection(self, client, address))
+                continue
+            connection = Connection(self, client, address)
+            self._connections.add(connection)
+            self._watch.entered(connection)
+
+    def _look_after_connections(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch.look(self._connections, self.core.layers, loop.time())
+        self._look_timer = loop.call_later(LOOK_S, self._look_after_connections)
 
     # For connections
 
     def goodbye(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._watch.left(connection)
 
     def answer(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         """What a frame gets for an answer; an unknown API or version costs the connection."""

@@ -59,8 +59,11 @@ class Connection:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = host
         self._socket = client
+        self.client_address = address[0]
         self._client_host = f"/{address[0]}"
         self._loop = asyncio.get_running_loop()
+        # When something was last received or sent.
+        self.active_s = self._loop.time()
         self._decoder = FrameDecoder(host.frame_limit_bytes)
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -90,6 +93,20 @@ class Connection:
         """End the connection now."""
         self._end()
 
+    @property
+    def is_waiting_for_us(self) -> bool:
+        """Whether it is the broker's turn to do something."""
+        return bool(self._underway) and not self._unsent
+
+    @property
+    def held_bytes(self) -> int:
+        """What its requests hold in memory."""
+        return self._waiting_bytes + self._decoder.held_bytes
+
+    def let_go(self) -> None:
+        """Give back memory that is not needed now."""
+        self._decoder.let_go()
+
     # Receiving
 
     def _on_readable(self) -> None:
@@ -110,6 +127,7 @@ class Connection:
         if count == 0:
             self._end()
             return False
+        self.active_s = self._loop.time()
         try:
             frames = self._decoder.received(count)
         except WireError as error:
@@ -212,6 +230,7 @@ class Connection:
         try:
             while self._unsent:
                 self._send_some()
+                self.active_s = self._loop.time()
         except (BlockingIOError, InterruptedError):
             if not self._is_writing:
                 self._is_writing = True

@@ -80,6 +80,20 @@ class FrameDecoder:
         """Whether a stream that ended now would end in the middle of a frame."""
         return self._large is not None or self._start != self._end
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory for what has arrived, and what is kept for the next large frame.
+
+        The shared buffer of a connection is not counted: all have one.
+        """
+        large = 0 if self._large is None else len(self._large)
+        return max(large, len(self._spare))
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept for the next large frame."""
+        if self._large is None:
+            self._spare = bytearray()
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where to receive next; never empty, and good until `received`. The hint is asyncio's."""
         if self._large is None:
