@@ -31,6 +31,7 @@ from shoal.lite import record_rules
 from shoal.lite.api.produce_joining import Joining, joining_of
 from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
+from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.core import BrokerCore
 from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
@@ -48,6 +49,8 @@ from shoal.wire.produce import (
 
 _NO_ACKS = 0
 _ALL_ACKS = -1
+# Who may write to internal topics, as in Apache Kafka.
+_ADMIN_CLIENT_ID = "__admin_client"
 # Where a batch says whether it belongs to a transaction: the lower byte of its attributes.
 _FLAGS = 22
 
@@ -163,6 +166,8 @@ def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: in
 
 
 def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
+    if item.topic in INTERNAL_TOPICS and call.request.header.client_id != _ADMIN_CLIENT_ID:
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {item.topic}")
     partition = core.partition(item.topic, item.partition)
     rules = partition.rules
     records = item.records

@@ -108,6 +108,10 @@ async def _created(core: BrokerCore, name: str, *, may_create: bool) -> Topic:
     if not (may_create and layers.flag("auto.create.topics.enable")):
         message = "This server does not host this topic-partition."
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
+    internal = next((h for h in core.coordinators.values() if h.topic.name == name), None)
+    if internal is not None:
+        await internal.create_topic()
+        return core.topic(name)
     factor = layers.integer("default.replication.factor")
     try:
         return await core.create_topic(NewTopic(name, layers.integer("num.partitions"), factor))

@@ -87,7 +87,7 @@ class CoordinatorHost(Generic[ShardT]):
         """
         state = self._home.state
         if self.topic.name not in state.topics:
-            await self._create()
+            await self.create_topic()
             state = self._home.state
         topic = state.topics.get(self.topic.name)
         record = topic and topic.partitions.get(self.partition_for(key))
@@ -95,7 +95,8 @@ class CoordinatorHost(Generic[ShardT]):
             raise _not_available(f"nobody leads the partition of {self.topic.name} for {key!r}")
         return state.brokers[record.leader]
 
-    async def _create(self) -> None:
+    async def create_topic(self) -> None:
+        """Make the topic, unless it is there; `Refused` with COORDINATOR_NOT_AVAILABLE if not."""
         layers = self._home.layers
         factor = min(layers.integer(self.topic.factor_setting), len(self._home.state.brokers))
         wish = NewTopic(
