@@ -130,6 +130,8 @@ class _Rows:
             "append_us": np.full(len(sent_us), -1),
             "timestamp_us": sent_us,
             "intact": np.ones(len(sent_us), dtype=np.bool_),
+            "key_check": message["lane"] * 77_777,
+            "headers_check": np.zeros(len(sent_us), np.int32),
         }
 
     def receipts(self) -> Columns:

@@ -433,3 +433,67 @@ def test_of_deliveries_from_two_partitions_the_earlier_is_the_first(tmp_path: Pa
     result = judge(history, tmp_path)
     assert result.metrics.latency_us["e2e_actual"].max == 2000
     assert result.findings["duplicate: target"].count == 1
+
+
+def altered_key(history: History) -> None:
+    copy = is_message(0, 7, cluster="target")
+    change(history, "log", copy, intact=False, key_check=99)
+    change(history, "receipts", is_message(0, 7), intact=False)
+
+
+def dropped_headers(history: History) -> None:
+    change(history, "log", lambda r: r["cluster"] == "target", intact=False, headers_check=0)
+    change(history, "receipts", lambda _: True, intact=False)
+
+
+def changed_timestamp(history: History) -> None:
+    history.promises = {"fidelity": ["key", "headers", "payload", "timestamps"]}
+    change(history, "log", is_message(0, 7, cluster="target"), timestamp_us=123_000)
+
+
+def changed_partition(history: History) -> None:
+    history.promises = {"fidelity": ["partition"]}
+    change(history, "log", is_message(0, 7, cluster="target"), partition=1, offset=20)
+    change(history, "receipts", is_message(0, 7), partition=1, offset=20)
+    change(history, "scans", lambda r: r["cluster"] == "target" and r["partition"] == 1, end=21)
+
+
+ALTERED = [
+    (altered_key, {"altered: key": 1}),
+    (dropped_headers, {"altered: headers": 40}),
+    (changed_timestamp, {"altered: timestamp": 1}),
+    (changed_partition, {"altered: partition": 1}),
+]
+
+
+@pytest.mark.parametrize(("plant", "expected"), ALTERED, ids=[p.__name__ for p, _ in ALTERED])
+def test_what_the_mirror_altered(
+    plant: Callable[[History], None], expected: dict[str, int], tmp_path: Path
+) -> None:
+    history = clean_run()
+    plant(history)
+    result = judge(history, tmp_path)
+    assert expected.items() <= counts(result).items()
+    assert "corrupted" not in counts(result)
+    assert result.verdict is Verdict.VIOLATED
+    assert result.worst.stages["source_to_target"].verdict is Verdict.VIOLATED
+
+
+def test_what_is_not_promised_may_change(tmp_path: Path) -> None:
+    history = clean_run()
+    change(history, "log", lambda r: r["cluster"] == "target", timestamp_us=123_000)
+    assert judge(history, tmp_path).verdict is Verdict.PROVEN
+
+
+def test_records_that_cannot_be_read_are_nobodys(tmp_path: Path) -> None:
+    history = clean_run(lanes=1)
+    nobody = {"producer": "", "lane": -1, "sequence": -1, "intact": False}
+    for cluster in ("source", "target"):
+        for offset in (3, 4):
+            change(history, "log", is_message(0, offset, cluster=cluster), **nobody)
+    change(history, "receipts", is_message(0, 3), **nobody)
+    change(history, "receipts", is_message(0, 4), **nobody)
+    result = judge(history, tmp_path)
+    assert counts(result) == {"unreadable": 2, "lost: never-stored": 2}
+    assert result.findings["unreadable"].witness is not None
+    assert result.findings["unreadable"].witness["offset"] == 3

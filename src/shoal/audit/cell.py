@@ -8,11 +8,14 @@ A cell whose missing messages depend on what other cells hold says `undecided`, 
 again with `Knowledge`; its first answer then counts only for what it contributes to that.
 """
 
+from collections import defaultdict
+
 import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Ints, ends_of_groups, highest_by_pair
 from shoal.audit.book import Book, is_measured, spans_of, write_order, write_range
 from shoal.audit.evidence import NEVER, gather_places, offset_of, partition_of
+from shoal.audit.fidelity import Alterations, compare_copies
 from shoal.audit.group import GroupJudge
 from shoal.audit.latency import histogram, per_second
 from shoal.audit.parts import Part
@@ -31,9 +34,11 @@ def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
     outcome = _outcomes(view)
     book = Book(view, outcome)
     _count_attempts(view, outcome, book)
-    _judge_logs(view, book)
+    alterations = compare_copies(view)
+    _judge_logs(view, book, alterations)
+    _judge_unreadable(view, book)
     for group in setting.groups:
-        GroupJudge(view, outcome, group, book).judge()
+        GroupJudge(view, outcome, group, book, explained=alterations.explained).judge()
     return book.parts()
 
 
@@ -86,7 +91,7 @@ def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
 # ---------------------------------------------------------------- logs
 
 
-def _judge_logs(view: CellView, book: Book) -> None:
+def _judge_logs(view: CellView, book: Book, alterations: Alterations) -> None:
     setting = view.setting
     source_copies = view.source_places.copies(view.size)
     _write_source_began(view, book)
@@ -100,13 +105,34 @@ def _judge_logs(view: CellView, book: Book) -> None:
         own_copies = _repeated(np.maximum(target_copies - source_copies, 0))
         book.count(None, "duplicate@mirror", own_copies)
         write_order(view, book, kind="target", units=view.log_units("target"))
-        broken_by_mirror = view.broken_in_target & ~view.broken_in_source
+        broken_by_mirror = view.broken_in_target & ~view.broken_in_source & ~alterations.explained
+        for finding, slots in alterations.slots.items():
+            book.find(None, finding, slots)
         book.count(None, "corrupted@mirror", np.flatnonzero(broken_by_mirror))
         _write_doubtful(view, book, "target")
         _write_mirror_reach(view, book)
         book.write("latest", "target", latest_rows(view, "target"))
     book.write("latest", "source", latest_rows(view, "source"))
     _write_output_range(view, book)
+
+
+def _judge_unreadable(view: CellView, book: Book) -> None:
+    """Records of ours that cannot be read, by log: what a mirror copied so is not counted again."""
+    log, received = view.unreadable_log, view.unreadable_receipts
+    found: dict[tuple[int, int], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    read_cluster = view.words.code(view.setting.read_cluster)
+    clusters = [*log["cluster"].tolist(), *([read_cluster] * len(received["offset"]))]
+    places = [
+        np.concatenate([log[name], received[name]]).tolist()
+        for name in ("topic", "partition", "offset")
+    ]
+    for cluster, topic, partition, offset in zip(clusters, *places, strict=True):
+        found[topic, partition][view.words.names[cluster]].add(offset)
+    for (topic, partition), by_cluster in sorted(found.items()):
+        cluster = max(by_cluster, key=lambda name: (len(by_cluster[name]), name))
+        where = {"cluster": cluster, "offset": min(by_cluster[cluster])}
+        label = [view.words.names[topic], partition, where]
+        book.write("unreadable", label, [len(by_cluster[cluster])])
 
 
 def _repeated(copies: Ints) -> Ints:

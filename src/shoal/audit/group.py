@@ -26,8 +26,11 @@ from shoal.model.ledger import ABORTED, FAILED, OK, UNKNOWN
 class GroupJudge:
     """Writes into the book of a cell what concerns one group."""
 
-    def __init__(self, view: CellView, outcome: Array, group: str, book: Book) -> None:
+    def __init__(
+        self, view: CellView, outcome: Array, group: str, book: Book, *, explained: Bools
+    ) -> None:
         self.view, self.outcome, self.group, self.book = view, outcome, group, book
+        self._explained = explained  # broken, because altered on the way
         self.deliveries = view.deliveries(group)
         self.delivered = self.deliveries.delivered
         self.is_undecided = False  # whether anything needs to know what other cells hold
@@ -104,7 +107,8 @@ class GroupJudge:
         received = np.zeros(view.size, dtype=np.bool_)
         broken_rows = ~view.receipts["intact"][self.deliveries.rows]
         received[self.deliveries.slots[broken_rows]] = True
-        self._find(Finding.CORRUPTED, received | view.broken_in_source | view.broken_in_target)
+        broken = (received | view.broken_in_target) & ~self._explained
+        self._find(Finding.CORRUPTED, broken | view.broken_in_source)
         in_log = view.broken_in_target if view.setting.has_mirror else view.broken_in_source
         by_consumers = np.flatnonzero(received & view.in_read_log & ~in_log)
         self.book.count(self.group, "corrupted@consumers", by_consumers)

@@ -203,6 +203,14 @@ def _add_lost_transactions(totals: Totals, part: Part, streams: list[Stream]) ->
         held[transaction] = min(found, held.get(transaction, found))
 
 
+def _add_unreadable(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    topic, partition, where = part.label
+    stream = Stream("", topic, partition)
+    totals.find(None, Finding.UNREADABLE, stream, int(part.values[0]))
+    details = {"topic": topic, "partition": partition, **where}
+    totals.witness(None, Finding.UNREADABLE, {**stream._asdict(), "sequence": -1, **details})
+
+
 _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "tally": _add_tally,
     "witness": _add_witness,
@@ -214,6 +222,7 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "latency max": _add_table,
     "tail": _add_tail,
     "lost transactions": _add_lost_transactions,
+    "unreadable": _add_unreadable,
     "undecided": lambda _totals, _part, _streams: None,
 }
 

@@ -95,6 +95,9 @@ def _homes(attempts: Rows, setting: Setting, words: Vocabulary) -> Ints:
 
 def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) -> list[Part]:
     """Offsets of one log with two different messages."""
+    # What cannot be read may be any message, so it contradicts none.
+    named = (rows["lane"] != NONE) | (rows["sequence"] != NONE)
+    rows, places = {name: column[named] for name, column in rows.items()}, places[named]
     message = np.stack([rows["producer"], rows["lane"], rows["sequence"]], axis=1)
     differs = (message[1:] != message[:-1]).any(axis=1) & (places[1:] == places[:-1])
     found, first = np.unique(places[1:][differs], return_index=True)

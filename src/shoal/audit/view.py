@@ -49,8 +49,10 @@ class CellView:
         self.words = Vocabulary()
         within = Within("sequence", ((cell.low, cell.high),))
         self.attempt_rows = self._read("attempts", _ATTEMPTS, within)
-        self.receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
-        self.log = self._read("log", _LOG, within)
+        receipts = self._read("receipts", (*_RECEIPTS, POSITION), within)
+        log = self._read("log", _LOG, within)
+        self.unreadable_receipts, self.receipts = self._part(receipts)
+        self.unreadable_log, self.log = self._part(log)
         self._key_rows = self._read("keys", _KEYS, within)
         self._transaction_rows = self._read("transactions", _TRANSACTIONS, within)
         extents = {
@@ -69,6 +71,28 @@ class CellView:
     def _read(self, table: str, columns: tuple[str, ...], within: Within) -> Rows:
         pieces = getattr(self.cell, table)
         return read_rows(table, pieces, columns, vocabulary=self.words, within=within)
+
+    def _part(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Records whose identity cannot be read, which are no message's; and all others."""
+        if self.cell.low >= 0:  # they have the sequence -1
+            return {name: column[:0] for name, column in rows.items()}, rows
+        lost = self._is_unreadable(rows)
+        return (
+            {name: column[lost] for name, column in rows.items()},
+            {name: column[~lost] for name, column in rows.items()},
+        )
+
+    def _is_unreadable(self, rows: Rows) -> Bools:
+        found: Bools = (
+            (rows["producer"] == self.words.code(""))
+            & (rows["lane"] == NONE)
+            & (rows["sequence"] == NONE)
+        )
+        return found
+
+    def readable(self, rows: Rows) -> Rows:
+        """Rows of the log, read once more, as `log` has them."""
+        return self._part(rows)[1]
 
     @property
     def size(self) -> int:

@@ -85,6 +85,8 @@ LOG: Final[Columns] = (
     ("append_us", "int64"),  # -1 unless the topic stamps append times
     ("timestamp_us", "int64"),
     ("intact", "bool"),
+    ("key_check", "int32"),  # CRC-32C of the key; 1 for none
+    ("headers_check", "int32"),  # CRC-32C of the header section, its count included
 )
 
 # One row for each time a consumer's position was set; `offset` is the first one to read.

@@ -127,6 +127,8 @@ class ReadMessages:
     sequence: Longs
     sent_us: Longs  # -1 where the message does not say
     intact: Flags
+    key_check: Ints  # what a copy of the record must have too
+    headers_check: Ints
 
 
 class MessageReader:
@@ -180,7 +182,8 @@ class MessageReader:
         producers = _look_up(name_hashes, lambda code, row: self._producer(code, names, row))
         topics = _look_up(topic_hashes, lambda code, _row: self._topic(code))
         sent_us = np.where(sent_ns < 0, -1, sent_ns // 1000)
-        return ReadMessages(kinds, producers, topics, lanes, sequences, sent_us, intact)
+        checks = (_checks(records.keys()), _checks(records.header_sections()))
+        return ReadMessages(kinds, producers, topics, lanes, sequences, sent_us, intact, *checks)
 
     def _producer(self, code: int, names: tuple[Bytes, Longs, Ints], row: int) -> int:
         if code not in self._producer_of_hash:
@@ -196,6 +199,12 @@ class MessageReader:
             self._topic_of_hash[code] = len(self.topics)
             self.topics.append(f"#{code:08x}")
         return self._topic_of_hash.get(code, 0)
+
+
+def _checks(column: ByteColumn) -> Ints:
+    checks = np.empty(len(column.start), np.int32)
+    kernels.check_spans(column.data, column.start, column.length, checks)
+    return checks
 
 
 def _first_run(records: RecordColumns) -> str:

@@ -10,7 +10,7 @@ Rules:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class Delivered:
                 m.sequence[chosen],
                 m.sent_us[chosen],
                 m.intact[chosen],
+                m.key_check[chosen],
+                m.headers_check[chosen],
             ),
         )
 
@@ -151,6 +153,8 @@ def _unreadable(item: FoundBatch) -> Delivered:
         none,
         none,
         np.zeros(count, np.bool_),
+        nothing,
+        nothing,
     )
     logs, batch = np.full(count, item.log, np.int32), np.zeros(count, np.int64)
     return Delivered(batch, logs, offsets, none, none, messages)
@@ -163,7 +167,7 @@ def _joined(parts: list[Delivered]) -> Delivered:
     def join_messages(name: str) -> Any:
         return np.concatenate([getattr(part.messages, name) for part in parts])
 
-    names = ("kind", "producer", "topic", "lane", "sequence", "sent_us", "intact")
+    names = tuple(field.name for field in fields(ReadMessages))
     messages = ReadMessages(*(join_messages(name) for name in names))
     batch = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     stamps = (join("timestamp_us"), join("append_us"))

@@ -165,4 +165,6 @@ class _Scanner:
             append_us=found.append_us,
             timestamp_us=found.timestamp_us,
             intact=messages.intact,
+            key_check=messages.key_check,
+            headers_check=messages.headers_check,
         )

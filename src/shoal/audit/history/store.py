@@ -209,7 +209,7 @@ class _Import:
         code = self.store.code
         message = (code(producer), partition, sequence)
         place = (code(cluster), code(topic), partition, offset)
-        row = (*place, *message, _or_none(append_us), NONE, intact is not False)
+        row = (*place, *message, _or_none(append_us), NONE, intact is not False, 0, 0)
         self.store.tables["log"].append(row)
         self.has_target |= cluster == "target"
 
@@ -253,7 +253,9 @@ class _Import:
         elif kind == "log":
             place = {"cluster": plain["cluster"], "partition": plain["partition"]}
             place |= {"offset": plain["offset"], "append_us": plain["append_us"]}
-            self._add("log", message | place | {"timestamp_us": none, "intact": plain["intact"]})
+            zeros = np.zeros(count, np.int32)
+            own = {"intact": plain["intact"], "key_check": zeros, "headers_check": zeros}
+            self._add("log", message | place | {"timestamp_us": none} | own)
             self.has_target |= "target" in _texts(columns["cluster"]).names
         else:
             names = ("consumer", "assignment", "partition", "offset", "received_us", "intact")

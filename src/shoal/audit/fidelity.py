@@ -1,0 +1,83 @@
+"""Whether a copy is what its source record was: key, headers, timestamp, partition.
+
+The checksum of a message covers key and headers, so these are compared only where a copy's
+checksum does not match; a difference then explains the mismatch, and the message is `altered`
+and not `corrupted`. Timestamps (of topics that keep the creator's) and partitions are no part
+of it: they are compared where the run promises to keep them.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Array, Bools, Ints, filled
+from shoal.audit.evidence import partition_of
+from shoal.audit.read import Within, read_rows
+from shoal.audit.verdict import DEFAULT_FIDELITY
+from shoal.audit.view import CellView
+from shoal.model.findings import Finding
+
+_CHECKS = {Finding.ALTERED_KEY: "key_check", Finding.ALTERED_HEADERS: "headers_check"}
+
+
+@dataclass(frozen=True)
+class Alterations:
+    """Slots of altered messages by finding, and those whose broken checksum this explains."""
+
+    explained: Bools
+    slots: dict[Finding, Ints] = field(default_factory=dict)
+
+
+def compare_copies(view: CellView) -> Alterations:
+    explained = np.zeros(view.size, dtype=np.bool_)
+    slots: dict[Finding, Ints] = {}
+    if not view.setting.has_mirror:
+        return Alterations(explained)
+    kept = view.setting.promises.get("fidelity", DEFAULT_FIDELITY)
+    rows = _Copies(view)
+    broken = ~view.log["intact"][rows.target]
+    if broken.any():
+        for finding, column in _CHECKS.items():
+            differs = rows.differing(column) & broken
+            slots[finding] = np.unique(rows.slots[differs])
+            explained[slots[finding]] = True
+    if "timestamps" in kept:
+        stamped = view.log["append_us"][rows.target] == NONE
+        slots[Finding.ALTERED_TIMESTAMP] = np.unique(
+            rows.slots[rows.differing("timestamp_us") & stamped]
+        )
+    if "partition" in kept:
+        moved = partition_of(view.source_first)[rows.slots] != view.log["partition"][rows.target]
+        slots[Finding.ALTERED_PARTITION] = np.unique(rows.slots[moved])
+    return Alterations(explained, slots)
+
+
+class _Copies:
+    """Rows of the target log whose message is in the source log too."""
+
+    def __init__(self, view: CellView) -> None:
+        self._view = view
+        cluster = view.log["cluster"]
+        self._source = np.flatnonzero(cluster == view.words.code("source"))
+        target = np.flatnonzero(cluster == view.words.code("target"))
+        self.target = target[view.in_source[view.log_slots[target]]]
+        self.slots = view.log_slots[self.target]
+
+    def differing(self, column: str) -> Bools:
+        """Which copies differ in a column from the source record of the lowest offset."""
+        view = self._view
+        values = self._column(column)
+        order = np.argsort(view.log["offset"][self._source], kind="stable")[::-1]
+        rows = self._source[order]
+        first = filled(view.size)
+        first[view.log_slots[rows]] = values[rows]
+        differs: Bools = first[self.slots] != values[self.target]
+        return differs
+
+    def _column(self, name: str) -> Array:
+        """A column that is rarely asked for, read when it is; rows stand as in `view.log`."""
+        cell = self._view.cell
+        within = Within("sequence", ((cell.low, cell.high),))
+        columns = ("producer", "lane", "sequence", name)
+        rows = read_rows("log", cell.log, columns, vocabulary=self._view.words, within=within)
+        return self._view.readable(rows)[name]
