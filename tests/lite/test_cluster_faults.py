@@ -1,6 +1,8 @@
 """Faults on purpose: links, disks and requests of real clusters go wrong, and are healed."""
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -249,3 +251,28 @@ def _followers(cluster: LiteCluster) -> set[int]:
     """Controllers that have everything."""
     quorum = cluster.quorum()
     return set() if quorum is None else {voter.id for voter in quorum.voters if voter.lag == 0}
+
+
+def test_a_broker_that_cannot_reach_the_controller_waits_and_can_be_stopped(
+    own: LiteCluster,
+) -> None:
+    own.kill(2)
+    own.isolate(2)
+    waiting = threading.Thread(target=_restart, args=(own, 2))
+    waiting.start()
+    eventually(lambda: own.status()[1].state == "starting")
+    own.stop_node(2)
+    waiting.join()
+    assert own.status()[1].state == "dead"
+    waiting = threading.Thread(target=_restart, args=(own, 2))
+    waiting.start()
+    eventually(lambda: own.status()[1].state == "starting")
+    own.heal()
+    waiting.join()
+    assert own.status()[1].state == "running"
+    eventually(lambda: in_sync(own, "t") == EVERYONE)
+
+
+def _restart(cluster: LiteCluster, node_id: int) -> None:
+    with suppress(SystemFailure):
+        cluster.restart(node_id)

@@ -155,9 +155,6 @@ class Chaos:
                 self._wipe(*act.values)
             elif act.what == "restart":
                 self._restart(*act.values)
-            elif act.what == "stop_node" and act.values[0] in self._starting:
-                # To stop it would mean to wait until it serves.
-                self.cluster.kill(*act.values)
             elif act.what in {"move_leader", "shrink_in_sync"}:
                 getattr(self.cluster, act.what)(AUDITED, *act.values)
             elif act.what == "cut_link":

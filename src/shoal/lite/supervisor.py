@@ -508,11 +508,11 @@ class Supervisor:
         if command not in self._commands:
             partition = TopicPartition(str(request.get("topic")), int(request["partition"]))
             await self._change_partition(command, partition, node.id)
-        elif command in {"restart", "stop", "remove", "replace"}:
+        elif command in {"restart", "remove", "replace"}:
             async with node.lock:
                 await self._commands[command](node.id)
         else:
-            # Pausing and killing must work while a restart waits.
+            # The others must work while a restart waits, for controllers that are gone, say.
             await self._commands[command](node.id)
 
     async def _change_partition(
