@@ -58,6 +58,7 @@ from shoal.model.topics import TopicPartition
 # How soon to ask again: while nobody answers, and while the broker is fenced.
 _RETRY_S = 0.02
 _SHUTDOWN_PATIENCE_S = 5.0
+_SESSIONS_WAITED = 1.5
 _LINGER_S = 10.0
 # The controller counts on another process, or on none: this one has no place any more.
 _DISMISSALS = {Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED}
@@ -138,12 +139,17 @@ class BrokerCore:
             clean_incarnation=self._marker.clean_incarnation,
             rack=self.spec.properties.get("broker.rack") or None,
         )
+        # A process before this one may have ended unseen; then its session ends soon.
+        patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
+        deadline_s = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
                 registered = await self.controller.submit(request)
                 break
             except Refused as refused:
-                if refused.code != Code.NOT_CONTROLLER:
+                may_end = refused.code == Code.DUPLICATE_BROKER_REGISTRATION
+                is_early = asyncio.get_running_loop().time() < deadline_s
+                if refused.code != Code.NOT_CONTROLLER and not (may_end and is_early):
                     raise SystemFailure(f"the cluster refuses this broker: {refused}") from refused
             await asyncio.sleep(_RETRY_S)
         self.replicas.broker_epoch = registered.broker_epoch
