@@ -57,8 +57,9 @@ prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a
 	$(BIN)/python scripts/chaos.py --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --report docs/proofs/chaos.md
 
 .PHONY: prove-coordinators
-prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md
+prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md
 	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md
+	$(BIN)/python scripts/transaction_storm.py --kills $(or $(KILLS),50) --report docs/proofs/transactions.md
 
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
