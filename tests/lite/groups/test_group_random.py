@@ -1,0 +1,193 @@
+"""Any order of events leaves a group consistent, and nobody who waits is forgotten."""
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.lite.codes import Code, Refused
+from shoal.lite.groups.group import State
+from shoal.lite.groups.machine import Groups
+from shoal.lite.groups.messages import (
+    Answer,
+    Identity,
+    Join,
+    JoinAnswer,
+    Leaving,
+    Moment,
+    Protocol,
+    Store,
+    Sync,
+)
+from shoal.lite.groups.records import StoredGroup
+from shoal.lite.groups.settings import GroupSettings
+
+GROUP = "g"
+LONG_MS = 10_000_000
+WHO = st.sampled_from("abcd")
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), WHO, st.sampled_from(["x", "y", "xy"])),
+        st.tuples(st.just("sync"), WHO, st.just("")),
+        st.tuples(st.just("beat"), WHO, st.just("")),
+        st.tuples(st.just("commit"), WHO, st.just("")),
+        st.tuples(st.just("leave"), WHO, st.just("")),
+        st.tuples(st.just("wait"), st.sampled_from(["1", "500", "7000"]), st.just("")),
+        st.tuples(st.sampled_from(["written", "failed", "reload"]), st.just(""), st.just("")),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """Four processes, `c` and `d` with names of their own, and a log that takes its time."""
+
+    def __init__(self, delay_ms: int) -> None:
+        self.settings = GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=3)
+        self.numbers = count(1)
+        self.now_ms = 0
+        self.ids: dict[str, str] = {}
+        self.generations: dict[str, int] = {}
+        self.waiting: set[int] = set()
+        self.asked: dict[int, str] = {}
+        self.dropped: set[int] = set()
+        self.writes: list[Store] = []
+        self.log: StoredGroup | None = None
+        self.told_generation = 0
+        self.groups = self.machine()
+
+    def machine(self) -> Groups:
+        return Groups(
+            self.settings, new_id=lambda: str(next(self.numbers)), has_offsets=lambda _: False
+        )
+
+    @property
+    def now(self) -> Moment:
+        return Moment(self.now_ms, self.now_ms)
+
+    def play(self, name: str, who: str, detail: str) -> None:
+        instance = who if who in {"c", "d"} else None
+        member_id = self.ids.get(who, "")
+        identity = Identity(member_id, self.generations.get(who, -1), instance)
+        if name == "join":
+            protocols = tuple(Protocol(one, who.encode()) for one in detail)
+            token = self.ask(who)
+            join = Join(GROUP, member_id, "t", protocols, 6_000, 2_000, instance, who)
+            self.groups.join(self.now, join, token)
+        elif name == "sync":
+            known = self.groups.groups.get(GROUP)
+            shares = tuple((one, one.encode()) for one in (known.members if known else ()))
+            sync = Sync(GROUP, identity, assignments=shares)
+            self.groups.sync(self.now, sync, self.ask(who))
+        elif name == "beat":
+            self.groups.heartbeat(self.now, GROUP, identity)
+        elif name == "leave":
+            self.groups.leave(self.now, GROUP, [Leaving(member_id, instance)])
+        elif name == "commit":
+            try:
+                self.groups.check_commit(self.now, GROUP, identity, is_transactional=False)
+            except Refused:
+                return
+        elif name == "wait":
+            self.wait(int(who))
+        elif name == "reload":
+            self.reload()
+        elif self.writes:
+            self.write(Code.NONE if name == "written" else Code.NOT_COORDINATOR)
+        self.settle()
+
+    def ask(self, who: str) -> int:
+        token = next(self.numbers)
+        self.waiting.add(token)
+        self.asked[token] = who
+        # A process that asks again has given up on its last question.
+        self.dropped |= {one for one in self.waiting if one != token and self.asked[one] == who}
+        return token
+
+    def wait(self, time_ms: int) -> None:
+        end_ms = self.now_ms + time_ms
+        while (deadline_ms := self.groups.next_deadline_ms()) is not None:
+            if deadline_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.groups.tick(self.now)
+            self.settle()
+        self.now_ms = end_ms
+
+    def reload(self) -> None:
+        """Another broker; who waited at this one is told by the shell."""
+        self.groups = self.machine()
+        self.writes.clear()
+        self.waiting.clear()
+        # A generation that was not written down may come again, with other members.
+        self.told_generation = 0 if self.log is None else self.log.generation
+        if self.log is not None:
+            self.groups.load(self.now, {GROUP: self.log})
+
+    def write(self, code: Code) -> None:
+        write = self.writes.pop(0)
+        if code == Code.NONE:
+            self.log = write.stored
+        self.groups.stored(self.now, write.number, code)
+
+    def settle(self) -> None:
+        deadline_ms = self.groups.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= self.now_ms:
+            self.groups.tick(self.now)
+        for action in self.groups.take_actions():
+            if isinstance(action, Answer):
+                self.hear(action)
+            else:
+                self.writes.append(action)
+        self.check()
+
+    def hear(self, told: Answer) -> None:
+        # Everybody hears once.
+        self.waiting.remove(told.token)
+        answer = told.answer
+        if isinstance(answer, JoinAnswer) and answer.code == Code.NONE:
+            who = self.asked[told.token]
+            self.ids[who] = answer.member_id
+            self.generations[who] = answer.generation
+            assert answer.generation >= self.told_generation
+            self.told_generation = answer.generation
+
+    def check(self) -> None:
+        group = self.groups.groups.get(GROUP)
+        if group is None:
+            return
+        if group.state in {State.EMPTY, State.COMPLETING, State.STABLE}:
+            assert (group.state is State.EMPTY) == (not group.members)
+        if group.members:
+            assert group.leader in group.members
+        assert group.unsynced <= group.members.keys()
+        assert set(group.static_ids.values()) <= group.members.keys()
+        for member_id, member in group.members.items():
+            assert member.member_id == member_id
+            assert member.join is None or group.state is State.PREPARING
+            assert member.sync is None or group.state is State.COMPLETING
+        if group.state in {State.COMPLETING, State.STABLE}:
+            assert group.protocol is not None
+            assert all(
+                group.protocol in {one.name for one in member.protocols}
+                for member in group.members.values()
+            )
+            assert len(group.members) <= self.settings.max_size
+
+
+@given(EVENTS, st.sampled_from([0, 3_000]))
+def test_a_group_stays_consistent_and_answers_everybody(
+    events: list[tuple[str, str, str]], delay_ms: int
+) -> None:
+    world = World(delay_ms)
+    for event in events:
+        world.play(*event)
+    # With time and a log that works everything comes to rest: nobody sends heartbeats.
+    for _ in range(10):
+        world.wait(LONG_MS)
+        while world.writes:
+            world.write(Code.NONE)
+            world.settle()
+    assert world.waiting <= world.dropped
+    group = world.groups.groups.get(GROUP)
+    assert group is None or (group.state is State.EMPTY and not group.members)

@@ -1,0 +1,183 @@
+"""Committed offsets: by their records, by transactions, and until they expire."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from shoal.lite.groups.group import CONSUMER, Group, Member, State
+from shoal.lite.groups.messages import Protocol
+from shoal.lite.groups.offsets import OffsetBook, Replayed
+from shoal.lite.groups.records import (
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+    StoredGroup,
+    StoredMember,
+    decode_group,
+    decode_key,
+    decode_offset,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+)
+from shoal.lite.log.header import unpack_header
+from shoal.wire.batch import Batch
+from shoal.wire.errors import WireError
+from shoal.wire.records import (
+    ControlType,
+    Record,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+)
+from support.group_members import subscription
+
+KEY = OffsetKey("g", "t", 0)
+HOUR_MS = 3_600_000
+
+
+def committed(offset: int, *, commit_ms: int = 0, expire_ms: int | None = None) -> bytes:
+    return encode_offset(CommittedOffset(offset, -1, "", commit_ms, expire_ms))
+
+
+class Log:
+    """A book that follows what is written."""
+
+    def __init__(self) -> None:
+        self.book = OffsetBook()
+        self.end = 0
+
+    def write(self, *values: bytes | None, producer_id: int = -1) -> Replayed:
+        records = [Record(0, 0, encode_offset_key(KEY), value) for value in values]
+        is_transactional = producer_id >= 0
+        return self._replay(
+            encode_batch(
+                records,
+                base_offset=self.end,
+                producer_id=producer_id,
+                producer_epoch=0,
+                is_transactional=is_transactional,
+            )
+        )
+
+    def end_transaction(self, producer_id: int, kind: ControlType) -> Replayed:
+        return self._replay(
+            encode_control_batch(
+                kind,
+                timestamp=0,
+                coordinator_epoch=0,
+                base_offset=self.end,
+                producer_id=producer_id,
+                producer_epoch=0,
+            )
+        )
+
+    def _replay(self, batch: bytearray) -> Replayed:
+        records: Sequence[Record] = decode_records(Batch(memoryview(batch)))
+        self.end += len(records)
+        return self.book.replay(unpack_header(batch), records)
+
+    def committed(self) -> int | None:
+        found = self.book.get(*KEY)
+        return None if found is None else found.offset
+
+
+def test_the_last_commit_counts_and_a_tombstone_removes_it() -> None:
+    log = Log()
+    assert log.write(committed(1), committed(2)).offsets_of == {"g"}
+    assert log.committed() == 2
+    assert log.book.has("g")
+    log.write(None)
+    assert log.committed() is None
+    assert not log.book.has("g")
+
+
+def test_a_transaction_commits_or_does_not() -> None:
+    log = Log()
+    log.write(committed(1))
+    log.write(committed(5), producer_id=7)
+    assert (log.committed(), log.book.is_pending(*KEY)) == (1, True)
+    log.end_transaction(7, ControlType.ABORT)
+    assert (log.committed(), log.book.is_pending(*KEY)) == (1, False)
+    log.write(committed(6), producer_id=7)
+    log.end_transaction(8, ControlType.COMMIT)
+    assert (log.committed(), log.book.is_pending(*KEY)) == (1, True)
+    log.end_transaction(7, ControlType.COMMIT)
+    assert (log.committed(), log.book.is_pending(*KEY)) == (6, False)
+
+
+def test_what_is_later_in_the_log_counts_though_a_transaction_ends_later_still() -> None:
+    log = Log()
+    log.write(committed(5), producer_id=7)
+    log.write(committed(9))
+    log.end_transaction(7, ControlType.COMMIT)
+    assert log.committed() == 9
+
+
+def test_a_group_that_only_transactions_know() -> None:
+    log = Log()
+    log.write(committed(5), producer_id=7)
+    assert log.book.has("g")
+    assert log.book.groups() == {"g"}
+    log.end_transaction(7, ControlType.ABORT)
+    assert not log.book.has("g")
+
+
+def consumers(state: State, *topics: str) -> Group:
+    """A group of consumers, stable or empty since the hour 1."""
+    group = Group("g", state, since_wall_ms=HOUR_MS, protocol_type=CONSUMER, protocol="range")
+    if state is not State.EMPTY:
+        metadata = subscription(*topics)
+        group.add(Member("m", None, "", "", 1, 1, (Protocol("range", metadata),)))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("group", "expires_at"),
+    [
+        (Group("g"), 3 * HOUR_MS),
+        (consumers(State.EMPTY), 3 * HOUR_MS),
+        (consumers(State.STABLE, "t"), None),
+        (consumers(State.STABLE, "other"), 3 * HOUR_MS),
+        (consumers(State.PREPARING, "other"), None),
+    ],
+    ids=["no members by nature", "empty", "wanted", "not wanted", "rebalancing"],
+)
+def test_when_an_offset_expires(group: Group, expires_at: int | None) -> None:
+    log = Log()
+    log.write(committed(1, commit_ms=2 * HOUR_MS))
+    last_ms = 100 * HOUR_MS if expires_at is None else expires_at - 1
+    assert log.book.expired(group, last_ms, HOUR_MS) == []
+    if expires_at is not None:
+        assert log.book.expired(group, expires_at, HOUR_MS) == [KEY]
+        log.write(committed(2, commit_ms=2 * HOUR_MS), producer_id=7)
+        assert log.book.expired(group, expires_at, HOUR_MS) == []
+
+
+def test_records_come_back() -> None:
+    stored = StoredGroup(
+        "consumer",
+        3,
+        "range",
+        "m",
+        12,
+        (StoredMember("m", "i", "client", "/127.0.0.1", 2, 1, b"sub", b"ass"),),
+    )
+    assert decode_group(encode_group(stored)) == stored
+    nobody = StoredGroup("consumer", 4, None, None, 12, ())
+    assert decode_group(encode_group(nobody)) == nobody
+    assert decode_key(encode_group_key("g")) == GroupKey("g")
+    assert decode_key(encode_offset_key(KEY)) == KEY
+    for value in (CommittedOffset(1, 2, "m", 3), CommittedOffset(1, -1, "m", 3, 4)):
+        assert decode_offset(encode_offset(value)) == value
+
+
+def test_formats_of_other_ages() -> None:
+    # Version 0: offset, metadata, time. Version 4: flexible, with a tagged topic id.
+    assert decode_offset(b"\x00\x00" + bytes(7) + b"\x05\x00\x01m" + bytes(8)).offset == 5
+    flexible = bytes(7) + b"\x05" + b"\xff" * 4 + b"\x02m" + bytes(8) + b"\x01\x00\x10" + bytes(16)
+    assert decode_offset(b"\x00\x04" + flexible).metadata == "m"
+    assert decode_key(b"\x00\x03\x00\x01g") is None
+    with pytest.raises(WireError):
+        decode_offset(b"\x00\x09")
