@@ -1,0 +1,195 @@
+"""A member of a group, by our own client: what it is told, and what it may do when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from shoal.client import Client, GroupConsumer, GroupMember
+from shoal.client.codes import Code
+from shoal.client.coordinators import Coordinator, CoordinatorType
+from shoal.client.errors import ClientError, KafkaError
+from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.lite.cluster import LiteCluster
+from shoal.model.errors import ConfigError, UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from support.client_waiting import eventually
+from support.lite_batches import batch_of
+from support.lite_client import PlainClient
+
+_numbers = count(1)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LiteCluster]:
+    with LiteCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: LiteCluster) -> str:
+    """A topic with two partitions and a record in each."""
+    name = f"topic-{next(_numbers)}"
+    with PlainClient(cluster.bootstrap) as client:
+        client.create_topic(name, 2)
+        for partition in range(2):
+            assert client.produce(name, batch_of(b"a"), partition=partition).error_code == 0
+    return name
+
+
+@asynccontextmanager
+async def member_of(
+    cluster: LiteCluster, topic: str, told: list[str] | None = None, **settings: Any
+) -> AsyncIterator[GroupConsumer]:
+    """A member of the group that is named like the topic; what it is told goes to `told`."""
+    properties = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": "50",
+        "session.timeout.ms": "6000",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+    said: list[str] = [] if told is None else told
+
+    def note(word: str) -> Any:
+        def on(partitions: frozenset[TopicPartition]) -> None:
+            said.append(f"{word} {' '.join(str(tp.partition) for tp in sorted(partitions))}")
+
+        return on
+
+    async with Client(properties) as client:
+        consumer = GroupConsumer(
+            client,
+            [topic],
+            on_assigned=note("assigned"),
+            on_revoked=note("revoked"),
+            on_lost=note("lost"),
+        )
+        async with consumer:
+            yield consumer
+
+
+async def read(consumer: GroupConsumer, count: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(found) < count:
+            found += [(r.partition, r.record.offset) for r in await consumer.poll_records(200)]
+    return sorted(found)
+
+
+async def remove(cluster: LiteCluster, group: str, member_id: str) -> None:
+    """An administrator throws a member out."""
+
+    def leave() -> None:
+        with PlainClient(cluster.bootstrap) as client:
+            members = [{"member_id": member_id, "group_instance_id": None, "reason": None}]
+            client.request(ApiKey.LEAVE_GROUP, 5, group_id=group, members=members)
+
+    await asyncio.to_thread(leave)
+
+
+async def test_it_reads_commits_and_goes_on(cluster: LiteCluster, topic: str) -> None:
+    told: list[str] = []
+    async with member_of(cluster, topic, told) as consumer:
+        assert await read(consumer, 2) == [(0, 0), (1, 0)]
+        assert consumer.positions == {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 1}
+        await consumer.commit()
+        assert {commit.offset for commit in (await consumer.committed()).values()} == {1}
+        await consumer.commit({TopicPartition(topic, 1): OffsetCommit(0, "again")})
+        assert consumer.member.generation_id == 1
+    assert told == ["assigned 0 1", "revoked 0 1"]
+    async with member_of(cluster, topic) as consumer:
+        assert await read(consumer, 1) == [(1, 0)]
+        found = await consumer.committed([TopicPartition(topic, 1)])
+        assert found == {TopicPartition(topic, 1): OffsetCommit(0, "again")}
+
+
+async def test_who_is_thrown_out_has_lost_everything_and_comes_back(
+    cluster: LiteCluster, topic: str
+) -> None:
+    told: list[str] = []
+    async with member_of(cluster, topic, told) as consumer:
+        await read(consumer, 2)
+        known = consumer.member.member_id
+        await remove(cluster, topic, known)
+        with pytest.raises(KafkaError) as refused:
+            await consumer.commit()
+        assert refused.value.code == Code.UNKNOWN_MEMBER_ID
+        assert await read(consumer, 2) == [(0, 0), (1, 0)]
+        assert consumer.member.member_id not in {"", known}
+        await consumer.commit()
+    assert told == ["assigned 0 1", "lost 0 1", "assigned 0 1", "revoked 0 1"]
+
+
+async def test_who_does_not_poll_leaves(cluster: LiteCluster, topic: str) -> None:
+    told: list[str] = []
+    async with member_of(cluster, topic, told, max_poll_interval_ms="200") as consumer:
+        await read(consumer, 2)
+
+        def is_alone() -> bool:
+            with PlainClient(cluster.bootstrap) as client:
+                [group] = client.request(ApiKey.DESCRIBE_GROUPS, 0, groups=[topic]).groups
+                return bool(group.group_state == "Empty")
+
+        await eventually(is_alone, within_s=PATIENCE_S)
+        await read(consumer, 2)
+    assert told[:3] == ["assigned 0 1", "lost 0 1", "assigned 0 1"]
+
+
+async def test_without_a_commit_and_without_a_rule_it_does_not_guess(
+    cluster: LiteCluster, topic: str
+) -> None:
+    async with member_of(cluster, topic, auto_offset_reset="none") as consumer:
+        with pytest.raises(ClientError, match="has committed nothing for"):
+            await consumer.poll_records(100)
+        places = [TopicPartition(topic, index) for index in range(2)]
+        async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
+            coordinator = Coordinator(client, CoordinatorType.GROUP, topic)
+            with pytest.raises(KafkaError) as refused:
+                await commit_offsets(coordinator, topic, dict.fromkeys(places, 1))
+            assert refused.value.code == Code.UNKNOWN_MEMBER_ID
+        await consumer.commit(dict.fromkeys(places, 1))
+        assert await consumer.poll_records(100) == []
+        consumer.seek(places[1], 0)
+        assert await read(consumer, 1) == [(1, 0)]
+
+
+async def test_a_group_that_manages_itself(cluster: LiteCluster, topic: str) -> None:
+    place = TopicPartition(topic, 0)
+    async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
+        coordinator = Coordinator(client, CoordinatorType.GROUP, f"{topic}-alone")
+        assert await committed_offsets(coordinator, f"{topic}-alone", [place]) == {}
+        await commit_offsets(coordinator, f"{topic}-alone", {place: 4}, member=GroupMember())
+        found = await committed_offsets(coordinator, f"{topic}-alone", [place])
+        assert found == {place: OffsetCommit(4)}
+
+
+async def test_a_fenced_member_stops(cluster: LiteCluster, topic: str) -> None:
+    async with member_of(cluster, topic, group_instance_id="one") as first:
+        await read(first, 2)
+        async with member_of(cluster, topic, group_instance_id="one") as second:
+            await read(second, 2)
+            with pytest.raises(KafkaError) as fenced:
+                await read(first, 1)
+            assert fenced.value.code == Code.FENCED_INSTANCE_ID
+            await second.commit()
+
+
+async def test_what_cannot_be_a_member(cluster: LiteCluster, topic: str) -> None:
+    async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
+        with pytest.raises(ConfigError, match=r"group\.id is missing"):
+            GroupConsumer(client, [topic])
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": topic}
+    async with Client(settings) as client:
+        with pytest.raises(UsageError):
+            GroupConsumer(client, topic)
+    settings["partition.assignment.strategy"] = "org.example.Assignor"
+    async with Client(settings) as client:
+        with pytest.raises(ConfigError, match="is not known"):
+            GroupConsumer(client, [topic])
