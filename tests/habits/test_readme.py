@@ -32,6 +32,10 @@ def test_the_readme_names_only_commands_that_are_tried_here() -> None:
         "shoal cluster up",
         UP_APACHE,
         MIRROR,
+        CONSUME,
+        PRODUCE,
+        AUDIT_BOTH,
+        BENCH,
         *FROM_ELSEWHERE,
         *RUNS,
     }
@@ -43,6 +47,13 @@ MIRROR = (
     "shoal mirror run --source-bootstrap-server $SOURCE --target-bootstrap-server $TARGET"
     " --topics orders,payments"
 )
+CONSUME = "shoal consume --bootstrap-server $TARGET --topics orders --idle 8 --ledger there"
+PRODUCE = (
+    "shoal produce --bootstrap-server $SOURCE --topics orders --throughput 1000 --messages 5000"
+    " --ledger here"
+)
+AUDIT_BOTH = "shoal audit here there"
+BENCH = "shoal bench --producers 2 --consumers 2 --messages 20000"
 FROM_ELSEWHERE = [
     "shoal cluster status",
     "shoal cluster pause 1",
@@ -60,11 +71,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PATH": path, "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
-def shell(command: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+def shell(command: str, environment: dict[str, str], folder: Path = ROOT) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["sh", "-c", f"exec {command}"],  # noqa: S607 - any POSIX shell will do
         env=environment,
-        cwd=ROOT,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -104,6 +115,38 @@ async def test_the_mirror_copies_between_two_clusters(
         mirror.send_signal(signal.SIGINT)
         _, said = mirror.communicate(timeout=30)
     assert mirror.returncode == 0, said
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+async def test_two_ends_of_a_test_are_judged_together(
+    environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
+) -> None:
+    source, target = two_clusters
+    environment |= {"SOURCE": source, "TARGET": target}
+    for bootstrap in two_clusters:
+        async with Client({"bootstrap.servers": bootstrap}) as client:
+            await client.admin.create_topics([NewTopic("orders", 2, 1)])
+    mirror = shell(MIRROR.replace(",payments", ""), environment)
+    ends = [shell(command, environment, tmp_path) for command in (CONSUME, PRODUCE)]
+    for end in ends:
+        _, said = end.communicate(timeout=120)
+        assert end.returncode == 0, said
+    mirror.send_signal(signal.SIGINT)
+    mirror.communicate(timeout=30)
+    with shell(AUDIT_BOTH, environment, tmp_path) as audit:
+        verdict, said = audit.communicate(timeout=120)
+    assert verdict.startswith("PROVEN: All 5,000 acknowledged messages were delivered"), said
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> None:
+    with shell(BENCH, environment, tmp_path) as bench:
+        shown, said = bench.communicate(timeout=250)
+    assert bench.returncode == 0, said
+    for text in ("PROVEN", "from sent to consumed", "sent range", "output range", "every message"):
+        assert text in shown
 
 
 def test_the_python_example_runs() -> None:
