@@ -5,7 +5,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiokafka
 import confluent_kafka
+import kafka
 import pytest
 
 from shoal.client.client import Client
@@ -232,3 +234,35 @@ def _consumed(bootstrap: str, topic: str, count: int) -> list[str]:
         values.append((message.value() or b"").decode())
     consumer.close()
     return values
+
+
+async def test_aiokafka_commits_and_aborts(bootstrap: str, topic: str, new_name: NewName) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=bootstrap, transactional_id=new_name("id")
+    )
+    await producer.start()
+    try:
+        for number in range(4):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, f"{number}".encode())
+            if number % 2:
+                await producer.abort_transaction()
+            else:
+                await producer.commit_transaction()
+    finally:
+        await producer.stop()
+    assert _consumed(bootstrap, topic, 2) == ["0", "2"]
+
+
+def test_kafka_python_commits_and_aborts(bootstrap: str, topic: str, new_name: NewName) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=new_name("id"))
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        producer.send(topic, f"{number}".encode()).get(PATIENCE_S)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    assert _consumed(bootstrap, topic, 2) == ["0", "2"]
