@@ -97,13 +97,20 @@ class Peers:
             )
             answer = decode_answer(message, frame)
         except (ClientError, WireError, OSError, TimeoutError) as error:
+            self._forget_fetch(to)
             self._complain(to, str(error))
             self.is_of_another_cluster = isinstance(error, WrongCluster)
             if isinstance(error, ConnectionLost):
                 self._on_unreachable(to)
             return
+        self._forget_fetch(to)
         self._complaints.pop(to, None)
         self._on_answer(to, answer)
+
+    def _forget_fetch(self, to: int) -> None:
+        """An answered fetch is none that the next one, which follows at once, would replace."""
+        if self._fetches.get(to) is asyncio.current_task():
+            del self._fetches[to]
 
     def _complain(self, to: int, reason: str) -> None:
         if self._complaints.get(to) != reason:
