@@ -118,7 +118,7 @@ async def test_the_mirror_copies_between_two_clusters(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_two_ends_of_a_test_are_judged_together(
     environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -130,20 +130,20 @@ async def test_two_ends_of_a_test_are_judged_together(
     mirror = shell(MIRROR.replace(",payments", ""), environment)
     ends = [shell(command, environment, tmp_path) for command in (CONSUME, PRODUCE)]
     for end in ends:
-        _, said = end.communicate(timeout=120)
+        _, said = end.communicate(timeout=500)
         assert end.returncode == 0, said
     mirror.send_signal(signal.SIGINT)
     mirror.communicate(timeout=30)
     with shell(AUDIT_BOTH, environment, tmp_path) as audit:
-        verdict, said = audit.communicate(timeout=120)
+        verdict, said = audit.communicate(timeout=500)
     assert verdict.startswith("PROVEN: All 5,000 acknowledged messages were delivered"), said
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> None:
     with shell(BENCH, environment, tmp_path) as bench:
-        shown, said = bench.communicate(timeout=250)
+        shown, said = bench.communicate(timeout=500)
     assert bench.returncode == 0, said
     for text in ("PROVEN", "from sent to consumed", "sent range", "output range", "every message"):
         assert text in shown

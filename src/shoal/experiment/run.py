@@ -33,7 +33,8 @@ from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
 from shoal.workload.ledger import LedgerWriter, create_run, open_run, update_run
 
-START_TIMEOUT_S: Final = 60.0
+# Generous: loading what is compiled takes a busy machine long.
+START_TIMEOUT_S: Final = 180.0
 SCAN_TIMEOUT_S: Final = 600.0
 STOP_TIMEOUT_S: Final = 30.0
 WATCH_EVERY_S: Final = 0.2
