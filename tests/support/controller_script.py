@@ -1,7 +1,6 @@
 """A tiny language for scenes with a controller, and their transcripts.
 
-A script is a text file of blocks: commands, a line `----`, and what happened. Lines that begin
-with # are comments. Commands, with broker ids as numbers and partitions as t-0:
+`golden_script` tells what a script is. Commands, with broker ids as numbers and partitions as t-0:
 
     cluster N [min=M] [unclean=true] [racks=a,a,b]   N brokers, started one after the other
     topic NAME PARTITIONS FACTOR [setting=value]     a topic
@@ -27,7 +26,6 @@ with # are comments. Commands, with broker ids as numbers and partitions as t-0:
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller import requests
@@ -45,29 +43,8 @@ from shoal.lite.controller.status import why_offline
 from shoal.model.topics import TopicPartition
 from support.controller_cluster import FIRST_BOOT, ControllerCluster
 
-SEPARATOR = "----"
 _BEHIND = {"": (0, 0), "partition": (0, 1), "leader": (1, 1)}
 Options = dict[str, str]
-
-
-def run_script(path: Path) -> str:
-    """The script with what really happens in it."""
-    blocks = path.read_text().rstrip("\n").split("\n\n")
-    scene = Scene()
-    return "\n\n".join(_played(scene, block) for block in blocks) + "\n"
-
-
-def _played(scene: "Scene", block: str) -> str:
-    lines = block.split("\n")
-    if SEPARATOR not in lines:
-        assert all(line.startswith("#") for line in lines), f"a block without {SEPARATOR}: {block}"
-        return block
-    commands = lines[: lines.index(SEPARATOR)]
-    told: list[str] = []
-    for command in commands:
-        if not command.startswith("#"):
-            told += scene.play(command)
-    return "\n".join([*commands, SEPARATOR, *(told or ["nothing happens"])])
 
 
 class Scene:

@@ -1,8 +1,7 @@
 """A tiny language for scenes with groups, and their transcripts.
 
-A script is a text file of blocks: commands, a line `----`, and what happened. Lines that begin
-with # are comments. Members are called by words; the ids that they get are shown as their words
-with a running number (a.1). Commands:
+`golden_script` tells what a script is. Members are called by words; the ids that they get are
+shown as their words with a running number (a.1). Commands:
 
     settings NAME=VALUE...     of the machine, e.g. initial_rebalance_delay_ms=3000
     join WHO [protocols=range,other] [type=T] [session=MS] [rebalance=MS] [as=ID] [instance=I]
@@ -21,7 +20,6 @@ with a running number (a.1). Commands:
 
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.groups.machine import Groups
@@ -39,29 +37,8 @@ from shoal.lite.groups.messages import (
 from shoal.lite.groups.records import StoredGroup, decode_group, encode_group
 from shoal.lite.groups.settings import GroupSettings
 
-SEPARATOR = "----"
 GROUP = "g"
 Options = dict[str, str]
-
-
-def run_script(path: Path) -> str:
-    """The script with what really happens in it."""
-    blocks = path.read_text().rstrip("\n").split("\n\n")
-    scene = Scene()
-    return "\n\n".join(_played(scene, block) for block in blocks) + "\n"
-
-
-def _played(scene: "Scene", block: str) -> str:
-    lines = block.split("\n")
-    if SEPARATOR not in lines:
-        assert all(line.startswith("#") for line in lines), f"a block without {SEPARATOR}: {block}"
-        return block
-    commands = lines[: lines.index(SEPARATOR)]
-    told: list[str] = []
-    for command in commands:
-        if not command.startswith("#"):
-            told += scene.play(command)
-    return "\n".join([*commands, SEPARATOR, *(told or ["nothing happens"])])
 
 
 class Scene:

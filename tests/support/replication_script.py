@@ -1,7 +1,6 @@
 """A tiny language for scenes with replicas, and their transcripts.
 
-A script is a text file of blocks: commands, a line `----`, and what happened. Lines that begin
-with # are comments. Commands, with broker ids as numbers:
+`golden_script` tells what a script is. Commands, with broker ids as numbers:
 
     cluster N [min=M] [lag=MS]    N brokers with one partition; 1 leads
     produce B V... [acks=1]       a producer sends records to B, with acks=all by default
@@ -21,8 +20,6 @@ with # are comments. Commands, with broker ids as numbers:
     state                         everybody's log, and what the controller knows
 """
 
-from pathlib import Path
-
 from shoal.lite.codes import Code, Refused
 from shoal.lite.replication.leader import ALL_ACKS
 from shoal.lite.replication.messages import IsrAnswer, ReplicationSettings
@@ -34,28 +31,6 @@ from support.replication_world import (
     World,
     described,
 )
-
-SEPARATOR = "----"
-
-
-def run_script(path: Path) -> str:
-    """The script with what really happens in it."""
-    blocks = path.read_text().rstrip("\n").split("\n\n")
-    scene = Scene()
-    return "\n\n".join(_played(scene, block) for block in blocks) + "\n"
-
-
-def _played(scene: "Scene", block: str) -> str:
-    lines = block.split("\n")
-    if SEPARATOR not in lines:
-        assert all(line.startswith("#") for line in lines), f"a block without {SEPARATOR}: {block}"
-        return block
-    commands = lines[: lines.index(SEPARATOR)]
-    told: list[str] = []
-    for command in commands:
-        if not command.startswith("#"):
-            told += scene.play(command)
-    return "\n".join([*commands, SEPARATOR, *(told or ["nothing happens"])])
 
 
 class Scene:

@@ -1,26 +1,19 @@
-"""Scenes with a controller, compared with the transcripts that were reviewed.
+"""Scenes with a controller, compared with the transcripts that were reviewed (`golden_script`)."""
 
-After a change that is meant, `SHOAL_REWRITE=yes pytest …` writes the transcripts anew; the
-difference is for reading, not for nodding through.
-"""
-
-import os
 from pathlib import Path
 
 import pytest
 
-from support.controller_script import run_script
+from support.controller_script import Scene
+from support.golden_script import check_script, scripts_beside
 
-SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
+SCRIPTS = scripts_beside(__file__)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_scene(path: Path) -> None:
-    played = run_script(path)
-    if os.environ.get("SHOAL_REWRITE") == "yes":
-        path.write_text(played)
-    assert played == path.read_text()
+def test_controller_scene(path: Path) -> None:
+    check_script(path, Scene())
 
 
-def test_there_are_scenes() -> None:
+def test_there_are_controller_scenes() -> None:
     assert len(SCRIPTS) >= 14

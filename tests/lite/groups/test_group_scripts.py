@@ -1,25 +1,18 @@
-"""Scenes with groups, compared with the transcripts that were reviewed.
+"""Scenes with groups, compared with the transcripts that were reviewed (`golden_script`)."""
 
-After a change that is meant, `SHOAL_REWRITE=yes pytest …` writes the transcripts anew; the
-difference is for reading, not for nodding through.
-"""
-
-import os
 from pathlib import Path
 
 import pytest
 
-from support.group_script import run_script
+from support.golden_script import check_script, scripts_beside
+from support.group_script import Scene
 
-SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
+SCRIPTS = scripts_beside(__file__)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_group_scene(path: Path) -> None:
-    played = run_script(path)
-    if os.environ.get("SHOAL_REWRITE") == "yes":
-        path.write_text(played)
-    assert played == path.read_text()
+    check_script(path, Scene())
 
 
 def test_there_are_group_scenes() -> None:
