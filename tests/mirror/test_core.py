@@ -75,7 +75,7 @@ def test_bits_that_belong_to_the_source_are_cleared() -> None:
 
 def test_sequences_count_records_and_wrap() -> None:
     mirror = _mirror()
-    mirror._next_sequence = (1 << 31) - 3
+    mirror.next_sequence = (1 << 31) - 3
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 3), stored_batch(5, 1))
     assert [out.base_sequence for out in _send_all(mirror)] == [(1 << 31) - 3, (1 << 31) - 1, 2]
 
@@ -311,13 +311,72 @@ def test_a_first_batch_out_of_sequence_is_asked_about() -> None:
 
 
 def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
-    for last in (None, 5, 1 << 30):
+    for last in (None, (1 << 31) - 2):
         mirror = _mirror()
         second, third = _sent_two(mirror)
         mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.told_last_sequence(last, now=0.0)
         assert "no longer has" in str(mirror.parked)
+
+
+def test_a_mirror_that_finds_another_ahead_of_it_stops() -> None:
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    mirror.told_last_sequence(1000, now=0.0)
+    assert "another mirror of this name is ahead" in str(mirror.parked)
+
+
+def _resumed(target: SequencedTarget, *, written: int) -> PartitionMirror:
+    tail = Batch(memoryview(bytearray(target.batches[-1])))
+    backoff = Backoff(100, 1000, chance=lambda: 0.5)
+    return PartitionMirror(
+        PARTITION, IDENTITY, 0, backoff, already_there=written, is_known=True, tail=tail
+    )
+
+
+def test_a_mirror_that_goes_on_passes_over_what_is_there_and_keeps_the_sequences() -> None:
+    target, first = SequencedTarget(), _mirror()
+    batches = [stored_batch(offset, 3, codec=Codec.GZIP) for offset in range(0, 15, 3)]
+    _feed(first, *batches[:3])
+    for outgoing in _send_all(first):
+        target.append(outgoing.batch)
+    second = _resumed(target, written=9)
+    _feed(second, *batches)
+    assert (second.done, second.done_sequence, second.target_offset) == (9, 9, 9)
+    for outgoing in _send_all(second):
+        assert target.append(outgoing.batch).is_ok
+    assert [int(value) for value in target.values] == list(range(15))
+    assert (second.counts.already_there, second.counts.records) == (9, 6)
+    assert (second.target_offset, second.done_sequence) == (15, 15)
+
+
+@pytest.mark.parametrize(
+    "now_there", [[stored_batch(0, 4), stored_batch(4, 5)], [stored_batch(20, 3)]]
+)
+def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition(
+    now_there: list[bytearray],
+) -> None:
+    target, first = SequencedTarget(), _mirror()
+    _feed(first, stored_batch(0, 3))
+    for outgoing in _send_all(first):
+        target.append(outgoing.batch)
+    second = _resumed(target, written=3)
+    _feed(second, *now_there)
+    assert "batches there have changed" in str(second.parked)
+    assert second.sendable(0.0) is None
+    assert second.position == 0
+
+
+def test_a_batch_at_another_offset_than_expected_is_counted() -> None:
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.answered(second, ProduceResult(Outcome.OK, base_offset=1), now=0.0)
+    mirror.answered(third, ProduceResult(Outcome.OK, base_offset=7), now=0.0)
+    assert mirror.counts.displaced == 1
+    assert mirror.target_offset == 8
 
 
 def test_what_was_never_sent_is_forgotten_at_the_end() -> None:

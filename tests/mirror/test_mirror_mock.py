@@ -32,7 +32,8 @@ def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def target() -> Iterator[MockCluster]:
-    with mock_cluster(brokers=2) as cluster:
+    # Mocks know no admin requests: what a mirror would make must be there.
+    with mock_cluster("__shoal_mirror_default", brokers=2) as cluster:
         yield cluster
 
 
@@ -176,6 +177,7 @@ async def test_a_topic_that_the_source_does_not_have_is_named(target: MockCluste
         ({"topics": ()}, "needs topics"),
         ({"topics": ("a", "")}, "needs topics"),
         ({"topics": ("a", "a")}, "named twice"),
+        ({"name": "a/b"}, "cannot be the name"),
         ({"target": {"bootstrap.servers": "s:1"}}, "same cluster"),
     ],
 )

@@ -9,7 +9,7 @@ import rich_click as click
 
 from shoal.cli import console
 from shoal.cli.options import Command, cluster_options, cluster_properties
-from shoal.mirror.config import MirrorConfig
+from shoal.mirror.config import MirrorConfig, MirrorLimits
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ def _both_clusters(command: Command) -> Command:
 @_both_clusters
 @click.option("--topics", required=True, help="Topics to copy, separated by commas.")
 @click.option(
+    "--name",
+    default="default",
+    show_default=True,
+    help="Under which the mirror finds its own work again; one runs under a name at a time.",
+)
+@click.option(
+    "--max-bytes-per-s",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Send no faster than this on average; 0 for no limit.",
+)
+@click.option(
     "--handler",
     metavar="MODULE:FUNCTION",
     help="A Python function that sees each batch and may pass, change or drop it.",
@@ -47,9 +59,19 @@ def _both_clusters(command: Command) -> Command:
 )
 @click.option("--stop-with-parent", is_flag=True, help="End when the starting process ends.")
 def run_command(
-    *, topics: str, handler: str | None, positions: Path | None, stop_with_parent: bool, **rest: Any
+    *,
+    topics: str,
+    name: str,
+    max_bytes_per_s: int,
+    handler: str | None,
+    positions: Path | None,
+    stop_with_parent: bool,
+    **rest: Any,
 ) -> None:
-    """Copy until stopped (Ctrl-C): every batch as it is, in order, once."""
+    """Copy until stopped (Ctrl-C): every batch as it is, in order, once.
+
+    Started again, also after a kill, it goes on where it ended.
+    """
     from shoal.mirror.command import run_mirror
 
     status = run_mirror(
@@ -57,6 +79,8 @@ def run_command(
             source=cluster_properties("source", rest),
             target=cluster_properties("target", rest),
             topics=tuple(topic.strip() for topic in topics.split(",")),
+            name=name,
+            limits=MirrorLimits(max_bytes_per_s=max_bytes_per_s),
             handler=handler,
             positions=positions,
             stop_with_parent=stop_with_parent,
@@ -85,4 +109,5 @@ def _told(status: "MirrorStatus") -> str:
     counts = status.counts
     lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
     copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
-    return f"copied {copied} in {counts.batches:,} batches; lag {lag}"
+    before = f"; {counts.already_there:,} were there" if counts.already_there else ""
+    return f"copied {copied} in {counts.batches:,} batches; lag {lag}{before}"

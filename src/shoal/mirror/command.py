@@ -18,14 +18,17 @@ from typing import Final
 
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
-from shoal.client.sessions import new_identity
+from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import Counts, PartitionMirror
-from shoal.mirror.handlers import load_handler
+from shoal.mirror.handlers import BatchHandler, load_handler
+from shoal.mirror.keeper import CheckpointKeeper
 from shoal.mirror.positions import write_positions
+from shoal.mirror.resume import Resume, Start
 from shoal.mirror.runner import MirrorRunner, MirrorStatus
 from shoal.mirror.topics import prepare_topics
 from shoal.model.errors import LedgerError
+from shoal.model.topics import TopicPartition
 
 STATUS_EVERY_S: Final = 1.0
 PARENT_CHECK_S: Final = 0.5
@@ -94,15 +97,22 @@ class _Mirroring:
     async def run(self) -> MirrorStatus:
         config = self._config
         async with Client(config.source) as source, Client(config.target) as target:
-            starts = await prepare_topics(source, target, config.topics)
-            identity = await new_identity(target)
-            mirrors = [
-                PartitionMirror(tp, identity, offset, Backoff(100, 1000), self._handler)
-                for tp, offset in starts.items()
-            ]
-            _log.info("mirroring %d partitions as producer %d", len(mirrors), identity.producer_id)
+            topic = CheckpointTopic(target, config.name)
+            resume = Resume(source, target, await topic.read())
+            partitions = await prepare_topics(source, target, config.topics, resume.check)
+            starts = await resume.starts(partitions)
+            keeper = CheckpointKeeper(topic, {tp: s.checkpoint for tp, s in starts.items()})
+            await keeper.begin()
+            mirrors = [_mirror_of(tp, start, self._handler) for tp, start in starts.items()]
+            _log.info("mirroring %d partitions as %s", len(mirrors), config.name)
             self.runner = MirrorRunner(source, target, mirrors, limits=config.limits)
-            return await self._copy(self.runner)
+            keeping = asyncio.create_task(keeper.keep(mirrors))
+            try:
+                return await self._copy(self.runner)
+            finally:
+                keeping.cancel()
+                await asyncio.gather(keeping, return_exceptions=True)
+                await keeper.end(mirrors)
 
     async def _copy(self, runner: MirrorRunner) -> MirrorStatus:
         # A place that cannot be written to must show before anything is copied.
@@ -132,6 +142,22 @@ class _Mirroring:
             write_positions(self._config.positions, status.positions, status.counts, final=final)
         if self._on_status is not None:
             self._on_status(status)
+
+
+def _mirror_of(tp: TopicPartition, start: Start, handler: BatchHandler | None) -> PartitionMirror:
+    checkpoint = start.checkpoint
+    return PartitionMirror(
+        tp,
+        checkpoint.identity,
+        checkpoint.source_offset,
+        Backoff(100, 1000),
+        handler,
+        next_sequence=checkpoint.sequence,
+        target_offset=checkpoint.target_offset,
+        already_there=start.already_there,
+        is_known=start.is_known,
+        tail=start.tail,
+    )
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from shoal.mirror.checkpoints import check_name
 from shoal.model.errors import ConfigError
 
 BOOTSTRAP: Final = "bootstrap.servers"
@@ -27,6 +28,8 @@ class MirrorLimits:
     queue_bytes: int = 32 << 20
     # One request to the target; brokers accept 100 MiB by default.
     request_bytes: int = 8 << 20
+    # What is sent to the target in a second, on average; 0 for no limit.
+    max_bytes_per_s: int = 0
     # How long the source may wait for data before it answers with nothing.
     fetch_wait_ms: int = 500
     # After the order to stop: how long to wait for what is in flight.
@@ -40,6 +43,8 @@ class MirrorConfig:
     source: Mapping[str, Any] = field(repr=False)
     target: Mapping[str, Any] = field(repr=False)
     topics: tuple[str, ...]
+    # Under which a mirror finds its own work again on the target.
+    name: str = "default"
     handler: str | None = None
     # Where to write down, now and then and at the end, how far it came.
     positions: Path | None = None
@@ -54,6 +59,7 @@ class MirrorConfig:
                     f"the {name} cluster has no {BOOTSTRAP}",
                     remedy=f"give --{name}-bootstrap-server host:port",
                 )
+        check_name(self.name)
         if not self.topics or not all(self.topics):
             raise ConfigError("a mirror needs topics", remedy="give --topics a,b")
         if len(set(self.topics)) != len(self.topics):

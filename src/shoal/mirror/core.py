@@ -10,6 +10,8 @@ Rules:
   a refused batch comes back as out of sequence, and is sent again in order.
 - A *first* batch that is out of sequence is not sent again blindly: the target is asked for
   the last sequence that it has (`inquiring`, `told_last_sequence`).
+- A mirror that goes on where another ended passes over what the target already has: so many
+  records, in whole batches. The last of them must be the target's last.
 - `done` is the source offset below which everything is at the target or was dropped on
   purpose. It is what the mirror may claim.
 - What cannot go on parks the partition with an error that says why; others go on.
@@ -27,7 +29,7 @@ from shoal.client.delivery import Identity
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import ProduceResult
 from shoal.mirror.handlers import BatchHandler, as_batch
-from shoal.mirror.rewrite import dense_copy, prepare
+from shoal.mirror.rewrite import dense_copy, prepare, same_records
 from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -56,6 +58,8 @@ class Counts:
     dropped_control: int = 0
     dropped_empty: int = 0  # nothing was left in them
     resent: int = 0
+    already_there: int = 0  # records that the target had from an earlier start
+    displaced: int = 0  # batches not at the expected offset: somebody else writes there
 
     def __iadd__(self, other: "Counts") -> Self:
         for each in fields(self):
@@ -66,12 +70,21 @@ class Counts:
 class Outgoing:
     """One batch on its way."""
 
-    __slots__ = ("acknowledged", "base_sequence", "batch", "in_flight", "source_offset", "tries")
+    __slots__ = (
+        "acknowledged",
+        "base_sequence",
+        "batch",
+        "in_flight",
+        "source_offset",
+        "target_offset",
+        "tries",
+    )
 
     def __init__(self, batch: Batch, *, source_offset: int, base_sequence: int) -> None:
         self.batch = batch
         self.source_offset = source_offset  # of the first record that it carries, or below
         self.base_sequence = base_sequence
+        self.target_offset = -1  # of its first record, once the target has told
         self.in_flight = False
         self.acknowledged = False
         self.tries = 0
@@ -90,6 +103,11 @@ class PartitionMirror:
     position: int  # the source offset to fetch next
     backoff: Backoff
     handler: BatchHandler | None = None
+    next_sequence: int = 0
+    target_offset: int = 0  # where the next batch to be acknowledged should be at the target
+    already_there: int = 0  # records still to be passed over: the target has them
+    is_known: bool = False  # whether the target's leader remembers our producer
+    tail: Batch | None = None  # the last of what is already there, as the target stores it
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -97,14 +115,17 @@ class PartitionMirror:
     queued_bytes: int = 0
     _queue: deque[Outgoing] = field(default_factory=deque)
     _in_flight: int = 0
-    _next_sequence: int = 0
-    _established: bool = False
     _recovering: bool = False
     _out_of_sequence: bool = False
 
     @property
     def done(self) -> int:
         return self._queue[0].source_offset if self._queue else self.position
+
+    @property
+    def done_sequence(self) -> int:
+        """The sequence of the first record that is not `done`."""
+        return self._queue[0].base_sequence if self._queue else self.next_sequence
 
     @property
     def lag(self) -> int:
@@ -130,7 +151,7 @@ class PartitionMirror:
         sieve = Sieve(aborted)
         try:
             for batch in iter_batches(records):
-                if batch.last_offset >= self.position:
+                if batch.last_offset >= self.position and self.parked is None:
                     self._take(batch, sieve.judge(batch))
         except WireError as error:
             self.park(
@@ -149,8 +170,8 @@ class PartitionMirror:
             ready = self._handled(self._complete(batch))
             if self.parked is not None:
                 return
-            if ready is not None:
-                self._enqueue(ready, max(base_offset, self.position))
+            if ready is not None and not self._accept(ready, max(base_offset, self.position)):
+                return
         self.position = next_offset
 
     def _complete(self, batch: Batch) -> Batch | None:
@@ -189,13 +210,36 @@ class PartitionMirror:
         self.counts.changed += 1
         return changed
 
-    def _enqueue(self, batch: Batch, source_offset: int) -> None:
-        prepare(batch, self.identity, self._next_sequence)
+    def _accept(self, batch: Batch, source_offset: int) -> bool:
+        """Number a batch, and queue it if the target does not have it; False if that fails."""
+        prepare(batch, self.identity, self.next_sequence)
+        if self.already_there:
+            return self._pass_over(batch)
         self._queue.append(
-            Outgoing(batch, source_offset=source_offset, base_sequence=self._next_sequence)
+            Outgoing(batch, source_offset=source_offset, base_sequence=self.next_sequence)
         )
-        self._next_sequence = sequence_after(batch.last_sequence, 1)
+        self.next_sequence = sequence_after(batch.last_sequence, 1)
         self.queued_bytes += batch.size
+        return True
+
+    def _pass_over(self, batch: Batch) -> bool:
+        count = batch.record_count
+        is_last = count == self.already_there
+        is_other = is_last and self.tail is not None and not same_records(batch, self.tail)
+        if count > self.already_there or is_other:
+            self.park(
+                f"the target's last {self.already_there} records are not those of the source at "
+                f"{self.position}: batches there have changed since they were copied",
+                "compare both with `shoal mirror verify`, and mirror into a new topic",
+            )
+            return False
+        self.already_there -= count
+        self.counts.already_there += count
+        self.target_offset += count
+        self.next_sequence = sequence_after(batch.last_sequence, 1)
+        if is_last:
+            self.tail = None
+        return True
 
     # To the target.
 
@@ -205,7 +249,7 @@ class PartitionMirror:
             return None
         if self._recovering and self._in_flight:
             return None
-        if self._in_flight >= (IN_FLIGHT_LIMIT if self._established else 1):
+        if self._in_flight >= (IN_FLIGHT_LIMIT if self.is_known else 1):
             return None
         return next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
 
@@ -224,8 +268,9 @@ class PartitionMirror:
         outgoing.in_flight = False
         self._in_flight -= 1
         if result.is_ok:
-            self._established = True
+            self.is_known = True
             self.backoff.succeeded()
+            outgoing.target_offset = result.base_offset
             self._acknowledge(outgoing)
         else:
             self._recovering = True
@@ -240,12 +285,15 @@ class PartitionMirror:
         self._out_of_sequence = False
         self.not_before = now + self.backoff.failed()
         if last_sequence is None:
-            if not self._established:
+            if not self.is_known:
                 return  # it knows nothing of us, and nothing was ever acknowledged: begin again
         elif self._resumes_after(last_sequence):
             for outgoing in self._queue:
                 written = _at_or_before(outgoing.last_sequence, last_sequence)
                 outgoing.acknowledged = written and outgoing.last_sequence != last_sequence
+            return
+        if last_sequence is not None and _at_or_before(self.next_sequence, last_sequence):
+            self.park("another mirror of this name is ahead", "let only one run")
             return
         self.park(
             "the target no longer has what it acknowledged: "
@@ -276,10 +324,25 @@ class PartitionMirror:
         outgoing.acknowledged = True
         while self._queue and self._queue[0].acknowledged:
             first = self._queue.popleft()
+            self._placed(first)
             self.queued_bytes -= first.batch.size
             self.counts.batches += 1
             self.counts.records += first.batch.record_count
             self.counts.bytes += first.batch.size
+
+    def _placed(self, outgoing: Outgoing) -> None:
+        """Follow the target's offsets; between two of our batches is nobody else's."""
+        if outgoing.target_offset not in (-1, self.target_offset):
+            if not self.counts.displaced:
+                _log.error(
+                    "%s: somebody else writes to the target: a batch is at offset %d, not %d",
+                    self.partition,
+                    outgoing.target_offset,
+                    self.target_offset,
+                )
+            self.counts.displaced += 1
+            self.target_offset = outgoing.target_offset
+        self.target_offset += outgoing.batch.record_count
 
     def _refused(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
         code = result.error_code

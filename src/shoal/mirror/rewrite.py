@@ -45,3 +45,15 @@ def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     if not records:
         return None
     return Batch(memoryview(encode_batch(records, codec=batch.codec)))
+
+
+def same_records(batch: Batch, other: Batch) -> bool:
+    """Whether two batches carry the same keys, values and headers in the same order."""
+    if batch.record_count != other.record_count:
+        return False
+    if batch.codec == other.codec and batch.records == other.records:
+        return True
+    ours, theirs = decode_records(batch), decode_records(other)
+    return [(r.key, r.value, r.headers) for r in ours] == [
+        (r.key, r.value, r.headers) for r in theirs
+    ]

@@ -83,6 +83,7 @@ class MirrorRunner:
         self._fetching: set[TopicPartition] = set()
         self._fetch_after: dict[TopicPartition, float] = {}
         self._inquiring: set[TopicPartition] = set()
+        self._send_after = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -176,12 +177,20 @@ class MirrorRunner:
     def _start_produces(self, now: float) -> None:
         leaders = self._leaders(self._target, self._partitions.values())
         for node_id, mirrors in leaders.items():
-            while self._target.free(node_id, limit=IN_FLIGHT_LIMIT, now=now):
+            while self._send_after <= now and self._target.free(
+                node_id, limit=IN_FLIGHT_LIMIT, now=now
+            ):
                 batches = self._next_batches(mirrors, now)
                 if not batches:
                     break
                 self._target.busy[node_id] = self._target.busy.get(node_id, 0) + 1
+                self._throttle(sum(out.batch.size for out in batches.values()), now)
                 self._begin(self._produce(node_id, batches))
+
+    def _throttle(self, size_bytes: int, now: float) -> None:
+        """Wait after a request for as long as the limit gives it."""
+        if self._limits.max_bytes_per_s:
+            self._send_after = now + size_bytes / self._limits.max_bytes_per_s
 
     def _next_batches(
         self, mirrors: Iterable[PartitionMirror], now: float
@@ -226,6 +235,7 @@ class MirrorRunner:
         """Pump again when the next back-off is over."""
         times = [m.not_before for m in self._partitions.values() if m.queued_bytes]
         times += self._fetch_after.values()
+        times.append(self._send_after)
         times += self._source.not_before.values()
         times += self._target.not_before.values()
         next_at = min((at for at in times if at > now), default=None)

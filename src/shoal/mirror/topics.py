@@ -1,24 +1,23 @@
-"""Before the first batch: which partitions there are, where to begin, and a target to write to.
+"""Before the first batch: which partitions there are, and a target to write to.
 
 Rules:
 - A target topic that is missing is made with the source's partition count and those of its
   configs that decide what fits in and how long it stays. `compression.type` and
   `message.timestamp.type` stay the target's own: only then a batch keeps its bytes and its
   timestamps.
-- A target topic that is there must have as many partitions at least, and be empty: what is in
-  it cannot be told from what this mirror would write.
+- A target topic that is there must have as many partitions at least, and be empty or written
+  by this mirror (`shoal.mirror.resume` tells).
 - Nothing is made before everything that can be checked has been checked.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import UnsupportedByBroker, error_for
-from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
 
@@ -34,10 +33,16 @@ COPIED_CONFIGS: Final = (
 _log = logging.getLogger(__name__)
 
 
+CheckTarget = Callable[[list[TopicPartition]], Awaitable[None]]
+
+
 async def prepare_topics(
-    source: Client, target: Client, topics: Iterable[str]
-) -> dict[TopicPartition, int]:
-    """Make or check the target's topics; returns where to begin in each source partition."""
+    source: Client, target: Client, topics: Iterable[str], check: CheckTarget
+) -> list[TopicPartition]:
+    """Make or check the target's topics; returns the partitions to copy.
+
+    `check` is asked about those partitions that are there already.
+    """
     names = list(topics)
     partitions = await _source_partitions(source, names)
     there = await _target_partitions(target, names)
@@ -48,14 +53,13 @@ async def prepare_topics(
                 f"the source's has {len(partitions[name])}",
                 remedy="add partitions to it, or delete it and let the mirror make it",
             )
-    await _check_empty(target, [tp for name in there for tp in partitions[name]])
+    if there:
+        await check([tp for name in there for tp in partitions[name]])
     missing = [name for name in names if name not in there]
     if missing:
         await _create(source, target, {name: len(partitions[name]) for name in missing})
-    wanted = [tp for name in names for tp in partitions[name]]
-    starts = await source.list_offsets(dict.fromkeys(wanted, EARLIEST))
-    await target.metadata(names, refresh=True)
-    return {tp: listed.offset for tp, listed in starts.items()}
+        await _await_topics(target, missing)
+    return [tp for name in names for tp in partitions[name]]
 
 
 async def _source_partitions(source: Client, names: list[str]) -> dict[str, list[TopicPartition]]:
@@ -84,18 +88,16 @@ async def _target_partitions(target: Client, names: list[str]) -> dict[str, int]
     return there
 
 
-async def _check_empty(target: Client, partitions: list[TopicPartition]) -> None:
-    if not partitions:
-        return
-    starts = await target.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = await target.list_offsets(dict.fromkeys(partitions, LATEST))
-    for tp in partitions:
-        count = ends[tp].offset - starts[tp].offset
-        if count:
-            raise ConfigError(
-                f"the target's partition {tp} is not empty: it holds {count} offsets",
-                remedy="this mirror begins with empty topics; delete the target's, or rename it",
-            )
+async def _await_topics(target: Client, names: list[str]) -> None:
+    """Until the cluster's metadata has them, and so their ids."""
+
+    async def look() -> None:
+        cluster = await target.metadata(names, refresh=True)
+        for name in names:
+            if cluster.topics[name].error != Code.NONE:
+                raise error_for(cluster.topics[name].error, topic=name)
+
+    await target.retrying(look)
 
 
 async def _create(source: Client, target: Client, counts: dict[str, int]) -> None:

@@ -1,0 +1,69 @@
+"""Writes checkpoints while a mirror runs.
+
+Rules:
+- One write at a time, of what has moved since the last. One that fails is not repeated: the
+  next tells more.
+- At the end it tries once more, for a short time only: an old checkpoint costs the next start a
+  longer walk through the source, nothing else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from shoal.client.errors import ClientError
+from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic
+from shoal.mirror.core import PartitionMirror
+from shoal.model.topics import TopicPartition
+
+EVERY_S: Final = 1.0
+LAST_WORD_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointKeeper:
+    """The checkpoints of one running mirror."""
+
+    def __init__(self, topic: CheckpointTopic, first: Mapping[TopicPartition, Checkpoint]) -> None:
+        self._topic = topic
+        self._written: Checkpoints = dict(first)
+
+    async def begin(self) -> None:
+        """Claim the partitions, before anything is written to them."""
+        await self._topic.make()
+        await self._topic.write(self._written)
+
+    async def keep(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """Write down now and then how far the mirrors are; until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self._write(mirrors)
+
+    async def end(self, mirrors: Iterable[PartitionMirror]) -> None:
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await self._write(mirrors)
+        except TimeoutError:
+            _log.warning("the last checkpoint could not be written in time")
+
+    async def _write(self, mirrors: Iterable[PartitionMirror]) -> None:
+        moved: Checkpoints = {}
+        for mirror in mirrors:
+            old = self._written[mirror.partition]
+            new = replace(
+                old,
+                source_offset=mirror.done,
+                sequence=mirror.done_sequence,
+                target_offset=mirror.target_offset,
+            )
+            if new != old:
+                moved[mirror.partition] = new
+        try:
+            await self._topic.write(moved)
+        except ClientError as error:
+            _log.warning("the checkpoint could not be written: %s", error)
+        else:
+            self._written.update(moved)

@@ -1,0 +1,215 @@
+"""Where the idempotent mode goes on, by the truth on the target.
+
+A checkpoint gives a point (source offset, sequence, target offset). What was written since is
+the difference between the target's end and that point: only this mirror writes there, and each
+record takes one offset and one sequence. `shoal.mirror.core` walks the source from the point on,
+passes over as many records, and goes on with the **same** producer id, epoch and sequences.
+
+Rules:
+- The end that counts is the committed one, and only once it agrees with the last sequence that
+  the leader has of our producer: before that, what is written last may still be lost.
+- A leader that knows nothing of our producer (its memory ends a day after the timestamps of
+  the records) leaves only the end to go by; it is looked at twice, and this is said.
+- The last batch at the target must be the one that the source has there (checked by the core).
+- A target that is not empty and not this mirror's is refused, as is one that lost what it had
+  or to which somebody else wrote.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from shoal.client.client import Client
+from shoal.client.codes import Code
+from shoal.client.delivery import Identity
+from shoal.client.errors import error_for
+from shoal.client.results import EARLIEST, LATEST
+from shoal.client.sessions import new_identity
+from shoal.mirror.checkpoints import Checkpoint, Checkpoints
+from shoal.mirror.producers import last_sequence_of
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch, iter_batches, sequence_after
+
+IDEMPOTENT: Final = "idempotent"
+# How long an end and a last sequence may differ, which they do until all is replicated.
+SETTLE_S: Final = 60.0
+_LOOK_EVERY_S: Final = 0.2
+# Between two looks at an end that nothing confirms.
+_SECOND_LOOK_S: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where one partition begins or goes on."""
+
+    checkpoint: Checkpoint
+    already_there: int = 0  # records behind the checkpoint that the target has
+    is_known: bool = False  # whether the target's leader remembers our producer
+    tail: Batch | None = None  # the last of what is already there, as the target stores it
+
+
+class Resume:
+    """Finds the starts of a mirror's partitions."""
+
+    def __init__(self, source: Client, target: Client, found: Checkpoints) -> None:
+        self._source = source
+        self._target = target
+        self._found = found
+
+    async def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """Refuse partitions of the target, which are there, that are not ours to write to."""
+        wanted = list(partitions)
+        starts = await self._target.list_offsets(dict.fromkeys(wanted, EARLIEST))
+        ends = await self._target.list_offsets(dict.fromkeys(wanted, LATEST))
+        for tp in wanted:
+            self._check(tp, starts[tp].offset, ends[tp].offset)
+
+    def _check(self, tp: TopicPartition, first: int, end: int) -> None:
+        checkpoint = self._found.get(tp)
+        if checkpoint is None or not self._is_same_target(tp, checkpoint):
+            if end > first:
+                raise ConfigError(
+                    f"the target's partition {tp} is not empty: it holds {end - first} offsets, "
+                    "and this mirror did not write them",
+                    remedy="delete or rename the target's topic, "
+                    "or give the --name under which it was mirrored",
+                )
+            return
+        if checkpoint.source_cluster != self._source.cluster.cluster_id:
+            raise ConfigError(
+                f"the target's partition {tp} was mirrored from another cluster, "
+                f"{checkpoint.source_cluster}",
+                remedy="mirror into another topic, or under another --name",
+            )
+        if checkpoint.source_topic_id != topic_id(self._source, tp.topic):
+            raise ConfigError(
+                f"the source topic {tp.topic} was deleted and made again since it was mirrored",
+                remedy="delete the target's topic, or mirror into another cluster",
+            )
+        if checkpoint.delivery != IDEMPOTENT:
+            raise ConfigError(
+                f"the target's partition {tp} was mirrored by {checkpoint.delivery}",
+                remedy=f"go on with --delivery {checkpoint.delivery}",
+            )
+
+    async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
+        """Where each partition begins or goes on."""
+        old: dict[TopicPartition, Checkpoint] = {}
+        new: list[TopicPartition] = []
+        for tp in partitions:
+            checkpoint = self._found.get(tp)
+            if checkpoint is not None and self._is_same_target(tp, checkpoint):
+                old[tp] = checkpoint
+            else:
+                new.append(tp)
+        resumed = await asyncio.gather(*(self._resumed(tp, old[tp]) for tp in old))
+        return dict(zip(old, resumed, strict=True)) | await self._fresh(new)
+
+    async def _fresh(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Start]:
+        if not partitions:
+            return {}
+        identity = await new_identity(self._target)
+        first = await self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = await self._target.list_offsets(dict.fromkeys(partitions, LATEST))
+        return {
+            tp: Start(self._checkpoint(tp, identity, first[tp].offset, ends[tp].offset))
+            for tp in partitions
+        }
+
+    def _checkpoint(
+        self, tp: TopicPartition, identity: Identity, source_offset: int, target_offset: int
+    ) -> Checkpoint:
+        return Checkpoint(
+            source_cluster=self._source.cluster.cluster_id,
+            source_topic_id=topic_id(self._source, tp.topic),
+            target_topic_id=topic_id(self._target, tp.topic),
+            delivery=IDEMPOTENT,
+            source_offset=source_offset,
+            target_offset=target_offset,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+        )
+
+    def _is_same_target(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:
+        return checkpoint.target_topic_id == topic_id(self._target, tp.topic)
+
+    async def _resumed(self, tp: TopicPartition, checkpoint: Checkpoint) -> Start:
+        written, is_known = await self._settled(tp, checkpoint)
+        if not is_known and (written or checkpoint.sequence):
+            _log.warning(
+                "%s: the target no longer remembers this mirror's producer: going on behind its "
+                "last record, one batch at a time; a batch of a mirror that still runs under "
+                "this name would not be noticed",
+                tp,
+            )
+        tail = await self._tail(tp, checkpoint, checkpoint.target_offset + written)
+        _log.info("%s goes on: %d records since the checkpoint", tp, written)
+        return Start(checkpoint, written, is_known, tail)
+
+    async def _settled(self, tp: TopicPartition, checkpoint: Checkpoint) -> tuple[int, bool]:
+        """How many records are safely there since the checkpoint, and who says so."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLE_S
+        seen = -1
+        while True:
+            last = await self._last_sequence(tp, checkpoint.identity)
+            end = (await self._target.list_offsets({tp: LATEST}))[tp].offset
+            written = end - checkpoint.target_offset
+            if written >= 0:
+                if last is None and end == seen:
+                    return written, False
+                if last == sequence_after(checkpoint.sequence, written - 1):
+                    return written, True
+            if loop.time() > deadline:
+                raise _strange(tp, checkpoint, end, last)
+            await asyncio.sleep(_SECOND_LOOK_S if last is None and written else _LOOK_EVERY_S)
+            seen = end
+
+    async def _last_sequence(self, tp: TopicPartition, identity: Identity) -> int | None:
+        async def attempt() -> int | None:
+            return await last_sequence_of(self._target, tp, identity)
+
+        return await self._target.retrying(attempt)
+
+    async def _tail(self, tp: TopicPartition, checkpoint: Checkpoint, end: int) -> Batch | None:
+        """The last batch below `end` if it was written since the checkpoint and is still there."""
+        first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
+        if end - 1 < max(first, checkpoint.target_offset):
+            return None
+
+        async def attempt() -> Batch | None:
+            part = (await self._target.fetch({tp: end - 1}))[tp]
+            if part.error_code == Code.OFFSET_OUT_OF_RANGE:
+                return None  # deleted meanwhile
+            if part.error_code != Code.NONE:
+                raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
+            found = (b for b in iter_batches(part.records) if b.last_offset == end - 1)
+            return next(found, None)
+
+        return await self._target.retrying(attempt)
+
+
+def topic_id(client: Client, topic: str) -> str | None:
+    """The topic's id, on clusters that have ids."""
+    known = client.cluster.topics.get(topic)
+    return None if known is None or known.topic_id is None else str(known.topic_id)
+
+
+def _strange(tp: TopicPartition, checkpoint: Checkpoint, end: int, last: int | None) -> ConfigError:
+    if end < checkpoint.target_offset:
+        why = f"it had {checkpoint.target_offset} offsets and ends at {end}: records are gone"
+    else:
+        expected = sequence_after(checkpoint.sequence, end - checkpoint.target_offset - 1)
+        why = (
+            f"it ends at {end}, where this mirror's sequence would be {expected}, not {last}: "
+            "somebody else has written to it, or its replicas do not come in sync"
+        )
+    return ConfigError(
+        f"the target's partition {tp} is not as this mirror left it: {why}",
+        remedy="compare both with `shoal mirror verify`; mirror into a new topic if they differ",
+    )
