@@ -67,8 +67,10 @@ def test_folders_of_one_run_are_joined(spark: SparkSession, tmp_path: Path) -> N
 def test_a_segment_that_cannot_be_read_fails_the_audit(spark: SparkSession, tmp_path: Path) -> None:
     run = clean_run().write(tmp_path / "run")
     segment = next((run / "ledger" / "receipts").iterdir())
+    # Everything but the magic and the footer, whose length stands before the last magic.
     ledger_bytes = bytearray(segment.read_bytes())
-    ledger_bytes[4:200] = bytes(196)
+    end = len(ledger_bytes) - 8 - int.from_bytes(ledger_bytes[-8:-4], "little")
+    ledger_bytes[4:end] = bytes(end - 4)
     segment.write_bytes(ledger_bytes)
     with pytest.raises(LedgerError, match=f"{segment.name} cannot be read"):
         audit_run([run], spark)
