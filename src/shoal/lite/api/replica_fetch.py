@@ -24,7 +24,7 @@ from shoal.lite.replication.messages import ReplicaFetch
 from shoal.wire.fetch import EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_NEWS_PATIENCE_S = 0.005
+_NEWS_PATIENCE_S = 0.05
 
 
 @dataclass(slots=True)
