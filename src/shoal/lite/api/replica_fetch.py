@@ -24,7 +24,8 @@ from shoal.lite.replication.messages import ReplicaFetch
 from shoal.wire.fetch import EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_NEWS_PATIENCE_S = 0.05
+# Short: whoever is left alone with too few in sync can only serve what it knows to be committed.
+_NEWS_PATIENCE_S = 0.005
 
 
 @dataclass(slots=True)
