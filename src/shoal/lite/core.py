@@ -138,6 +138,7 @@ class BrokerCore:
             directory_id=self._marker.directory_id,
             clean_incarnation=self._marker.clean_incarnation,
             rack=self.spec.properties.get("broker.rack") or None,
+            has_locked_folder=True,
         )
         # A process before this one may have ended unseen; then its session ends soon.
         patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
