@@ -8,6 +8,8 @@ line. Time stands still unless a command moves it; messages lie in a queue until
     add-observers N             N more that do not vote
     tick NODE|all MS            move a node's clock; due timers fire on the way
     campaign NODE               move a node's clock until it asks for an election
+    hurry NODE                  let a node ask for an election now
+    unreachable PEER to NODE    a connection of the second to the first was refused
     elect NODE                  let a node campaign and win, and print only that
     deliver [N]                 deliver queued messages and those that follow, at most N
     lose                        lose everything that is queued
@@ -147,6 +149,16 @@ class Script:
         ids = sorted(self.nodes) if who == "all" else [int(who)]
         for node_id in ids:
             self._move_clock(node_id, self.clocks[node_id] + int(elapsed_ms))
+
+    def do_hurry(self, node_id: str) -> None:
+        number = int(node_id)
+        self.nodes[number].campaign(self.clocks[number])
+        self._drive(number)
+
+    def do_unreachable(self, peer: str, _to: str, node_id: str) -> None:
+        number = int(node_id)
+        self.nodes[number].unreachable(self.clocks[number], int(peer))
+        self._drive(number)
 
     def do_campaign(self, node_id: str) -> None:
         number = int(node_id)

@@ -90,6 +90,15 @@ class ControllerProcess(Process):
         self.raft.resign(self.now_ms)
         self._settle()
 
+    def alarm(self) -> None:
+        """Take the leader for dead; without one, ask for an election now."""
+        leader_id = self.raft.leader_id
+        if leader_id is None:
+            self.raft.campaign(self.now_ms)
+        else:
+            self.raft.unreachable(self.now_ms, leader_id)
+        self._settle()
+
     def save_snapshot(self) -> None:
         """Keep the state instead of the log so far."""
         if self.raft.high_watermark > self.raft.log.start_offset:

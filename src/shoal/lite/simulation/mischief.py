@@ -63,6 +63,7 @@ class Mischief:
             "pause-active-controller": lambda: self._pause(world.active_controller()),
             "cut-controller": lambda: self._cut_off(self._any_controller()),
             "resign-controller": self._resign_controller,
+            "alarm-controller": self._alarm_controller,
             "power-broker": lambda: self._lose_power([self._random.choice(list(world.brokers))]),
             "power-leader": self._power_leader,
             "power-some": self._power_some,
@@ -315,6 +316,12 @@ class Mischief:
         active = self._world.active_controller()
         if active is not None and not self._is_paused(active):
             self._world.let(active, active.resign)
+
+    def _alarm_controller(self) -> None:
+        """A controller hears, rightly or not, that its leader's process has ended."""
+        controller = self._one_of(self._world.live_controllers())
+        if controller is not None and not self._is_paused(controller):
+            self._world.let(controller, controller.alarm)
 
     # Power
 

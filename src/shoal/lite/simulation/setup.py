@@ -148,6 +148,7 @@ _CONTROLLER_FAULTS: Mapping[str, float] = {
     "pause-active-controller": 2,
     "cut-controller": 3,
     "resign-controller": 2,
+    "alarm-controller": 2,
 }
 # Does something only in the middle of an election with two candidates.
 _ELECTION_FAULTS: Mapping[str, float] = {
