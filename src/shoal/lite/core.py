@@ -277,6 +277,15 @@ class BrokerCore:
     # Following the metadata
 
     def _on_records(self, records: list[Record], begins_anew: bool) -> None:
+        try:
+            self._take_in(records, begins_anew=begins_anew)
+        except Exception:
+            # Whoever does not know what the cluster is must not go on as if it did.
+            _logger.exception("the metadata cannot be followed")
+            self._dismiss()
+            raise
+
+    def _take_in(self, records: list[Record], *, begins_anew: bool) -> None:
         if begins_anew:
             self.state = ClusterState()
             self._is_all_new = True

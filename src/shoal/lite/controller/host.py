@@ -12,7 +12,7 @@ from shoal.lite.configs import Layers
 from shoal.lite.controller.controller import ControllerSettings
 from shoal.lite.controller.desk import Desk
 from shoal.lite.controller.joining import join, until
-from shoal.lite.controller.node import ControllerNode
+from shoal.lite.controller.node import SNAPSHOT_RECORDS, ControllerNode
 from shoal.lite.controller.peers import Home, Peers
 from shoal.lite.controller.server import Answer, ControllerServer
 from shoal.lite.dial import Peer
@@ -37,6 +37,7 @@ class ControllerHost:
         *,
         controllers: Sequence[Peer] = (),
         on_failed: Callable[[str], None] | None = None,
+        snapshot_records: int = SNAPSHOT_RECORDS,
     ) -> None:
         """`folder` is the disk of a member. `controllers` are addresses that are known."""
         self._known = {peer.node_id: peer for peer in controllers}
@@ -50,7 +51,12 @@ class ControllerHost:
             session_timeout_ms=layers.integer("broker.session.timeout.ms"), properties=properties
         )
         self.node = ControllerNode(
-            folder, cluster_id, settings, send=self._send, on_failed=on_failed
+            folder,
+            cluster_id,
+            settings,
+            send=self._send,
+            on_failed=on_failed,
+            snapshot_records=snapshot_records,
         )
 
     def _answer(self, request: memoryview) -> "Answer | asyncio.Future[Answer]":
