@@ -1,19 +1,23 @@
 """`shoal mirror`: copy topics from one cluster to another, batch by batch."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
 from shoal.cli import console
-from shoal.cli.options import Command, cluster_options, cluster_properties
+from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
 from shoal.mirror.config import MirrorConfig, MirrorLimits
+from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
     from shoal.mirror.runner import MirrorStatus
+    from shoal.mirror.verify import PartitionReport
 
 SPEAK_EVERY_S: Final = 5.0
 
@@ -90,6 +94,62 @@ def run_command(
     console.say(_told(status))
     if status.parked:
         raise status.parked[0]
+
+
+@mirror.command("verify")
+@_both_clusters
+@click.option("--topics", required=True, help="Topics to compare, separated by commas.")
+@output_option
+def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
+    """Compare both logs, batch by batch; writes nothing anywhere.
+
+    Exit code 0 if the target has all that the source has, 4 if they differ, 5 if they are equal
+    as far as the target goes.
+    """
+    from shoal.client.client import Client
+    from shoal.mirror.verify import verify
+
+    async def compare() -> "list[PartitionReport]":
+        async with (
+            Client(cluster_properties("source", rest)) as source,
+            Client(cluster_properties("target", rest)) as target,
+        ):
+            return await verify(source, target, [topic.strip() for topic in topics.split(",")])
+
+    reports = asyncio.run(compare())
+    if output == "json":
+        console.print_json([_as_json(report) for report in reports])
+    else:
+        for report in reports:
+            console.out.print(_found(report), markup=False)
+    if any(report.difference for report in reports):
+        return ExitCode.VIOLATED
+    if any(report.not_yet for report in reports):
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.PROVEN
+
+
+def _as_json(report: "PartitionReport") -> dict[str, Any]:
+    body = asdict(report)
+    difference = report.difference
+    body["partition"] = {"topic": report.partition.topic, "number": report.partition.partition}
+    body["difference"] = None if difference is None else difference._asdict()
+    return body
+
+
+def _found(report: "PartitionReport") -> str:
+    text = f"{report.partition}: {report.records:,} records are equal"
+    if report.records_one_by_one:
+        text += f", {report.records_one_by_one:,} of them in other batches"
+    if report.passed_over:
+        text += f"; {report.passed_over:,} are on one side only, before the other begins"
+    if report.not_yet:
+        text += f"; the target ends {report.not_yet:,} source offsets early"
+    if report.difference is not None:
+        where = report.difference
+        text += f"; DIFFERENT at source {where.source_offset}, target {where.target_offset}: "
+        text += where.what
+    return text
 
 
 def _reporter() -> "Callable[[MirrorStatus], None]":

@@ -1,0 +1,260 @@
+"""Compares the logs of a source and a target, batch by batch; writes nothing anywhere.
+
+    reports = await verify(source, target, ["orders"])
+
+Rules:
+- The target's end is looked up before the source's: what a correct mirror has written by then,
+  the source has. Both are read to their last stable offset, without aborted and control batches.
+- Batches with the same bytes, codec, count and timestamps are equal. Where they are not, records
+  are compared one by one, so that batches may have been re-encoded or cut otherwise: keys,
+  values, headers and timestamps. Append times of brokers are no part of a record.
+- Offsets need not be equal, only the order. Where one log begins later (retention), the other
+  is passed over up to the first record that both have.
+- The first difference of a partition ends its comparison. A target that ends early may still be
+  on its way: that is no difference, but it is not equality either.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal.client.client import Client
+from shoal.client.codes import Code
+from shoal.client.errors import error_for
+from shoal.client.isolation import Sieve, Standing
+from shoal.client.results import EARLIEST, LATEST
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch, iter_batches
+from shoal.wire.errors import CorruptBatch
+from shoal.wire.records import Record, decode_records
+
+
+class Difference(NamedTuple):
+    """Where two logs first differ; an offset of -1 where that side has nothing more."""
+
+    source_offset: int
+    target_offset: int
+    what: str
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What the comparison of one partition found."""
+
+    partition: TopicPartition
+    equal_batches: int = 0
+    records: int = 0  # equal ones
+    records_one_by_one: int = 0  # of them, those in batches that are not the same
+    passed_over: int = 0  # records that the other side no longer has
+    not_yet: int = 0  # source offsets behind the last record that the target has
+    difference: Difference | None = None
+
+
+class _Damaged(Exception):
+    """A batch whose checksum is wrong."""
+
+    def __init__(self, log: "_Log", offset: int) -> None:
+        super().__init__()
+        self.log = log
+        self.offset = offset
+
+
+class _Log:
+    """One side of a partition: its data in order, by batch or by record."""
+
+    def __init__(self, client: Client, tp: TopicPartition, first: int, end: int) -> None:
+        self.end = end
+        self._client = client
+        self._tp = tp
+        self._position = first
+        self._batches: deque[Batch] = deque()
+        self._records: deque[Record] = deque()
+        self.has_append_times = False
+
+    async def batch(self) -> Batch | None:
+        """The next batch, if none of its records was taken yet; stays."""
+        if not self._records:
+            await self._fill()
+        return self._batches[0] if self._batches and not self._records else None
+
+    async def record(self) -> Record | None:
+        """The next record; stays."""
+        if not self._records:
+            await self._fill()
+        if not self._records and self._batches:
+            batch = self._batches.popleft()
+            self.has_append_times = bool(batch.attributes & TIMESTAMP_TYPE_BIT)
+            self._records.extend(decode_records(batch))
+        return self._records[0] if self._records else None
+
+    def drop_batch(self) -> None:
+        self._batches.popleft()
+
+    def drop_record(self) -> None:
+        self._records.popleft()
+
+    async def _fill(self) -> None:
+        while not self._batches and not self._records and self._position < self.end:
+            await self._client.retrying(self._fetch)
+        if self._batches:
+            self._check(self._batches[0])
+
+    def _check(self, batch: Batch) -> None:
+        try:
+            batch.check_crc()
+        except CorruptBatch:
+            raise _Damaged(self, batch.base_offset) from None
+
+    async def _fetch(self) -> None:
+        tp, position = self._tp, self._position
+        part = (await self._client.fetch({tp: position}, isolation="read_committed"))[tp]
+        if part.error_code != Code.NONE:
+            raise error_for(
+                part.error_code, topic=tp.topic, partition=tp.partition, offset=position
+            )
+        sieve = Sieve(part.aborted)
+        for batch in iter_batches(part.records):
+            standing = sieve.judge(batch)
+            if batch.last_offset < position or batch.base_offset >= self.end:
+                continue
+            self._position = batch.next_offset
+            if standing is Standing.DATA and batch.record_count:
+                self._take(batch, position)
+
+    def _take(self, batch: Batch, position: int) -> None:
+        if batch.base_offset < position:  # the log begins inside it
+            self._check(batch)
+            self.has_append_times = bool(batch.attributes & TIMESTAMP_TYPE_BIT)
+            self._records.extend(r for r in decode_records(batch) if r.offset >= position)
+        else:
+            self._batches.append(batch)
+
+
+async def verify(source: Client, target: Client, topics: Iterable[str]) -> list[PartitionReport]:
+    """Compare all partitions of these topics."""
+    partitions: list[TopicPartition] = []
+    for name in topics:
+        for side, client in (("source", source), ("target", target)):
+            cluster = await client.metadata([name], refresh=True)
+            if cluster.topics[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UsageError(f"the {side} has no topic {name}", remedy="check --topics")
+        theirs = set(target.cluster.partitions_of(name))
+        for tp in source.cluster.partitions_of(name):
+            if tp not in theirs:
+                raise UsageError(f"the target has no partition {tp}", remedy="check --topics")
+            partitions.append(tp)
+    target_ends = await _offsets(target, partitions, LATEST)
+    source_ends = await _offsets(source, partitions, LATEST)
+    target_firsts = await _offsets(target, partitions, EARLIEST)
+    source_firsts = await _offsets(source, partitions, EARLIEST)
+    reports = []
+    for tp in partitions:
+        logs = (
+            _Log(source, tp, source_firsts[tp], source_ends[tp]),
+            _Log(target, tp, target_firsts[tp], target_ends[tp]),
+        )
+        report = PartitionReport(tp)
+        later = source_firsts[tp] > 0, target_firsts[tp] > 0
+        await _compare(report, *logs, later=later)
+        reports.append(report)
+    return reports
+
+
+async def _offsets(
+    client: Client, partitions: list[TopicPartition], which: int
+) -> dict[TopicPartition, int]:
+    listed = await client.list_offsets(dict.fromkeys(partitions, which), isolation="read_committed")
+    return {tp: one.offset for tp, one in listed.items()}
+
+
+async def _compare(
+    report: PartitionReport, source: _Log, target: _Log, *, later: tuple[bool, bool]
+) -> None:
+    try:
+        await _align(report, source, target, later=later)
+        while await _step(report, source, target):
+            pass
+    except _Damaged as damaged:
+        what = "a batch is damaged: its checksum is wrong"
+        is_source = damaged.log is source
+        report.difference = Difference(
+            damaged.offset if is_source else -1, -1 if is_source else damaged.offset, what
+        )
+
+
+async def _align(
+    report: PartitionReport, source: _Log, target: _Log, *, later: tuple[bool, bool]
+) -> None:
+    """Pass over what only one side has because the other begins later."""
+    if not any(later):
+        return
+    source_is_later = later[0]
+    ahead, behind = (source, target) if source_is_later else (target, source)
+    first = await ahead.record()
+    if first is None or await behind.record() is None:
+        return
+    while (record := await behind.record()) is not None and not _same(record, first):
+        behind.drop_record()
+        report.passed_over += 1
+    if record is None:
+        side = "target" if source_is_later else "source"
+        offset = first.offset
+        report.difference = Difference(
+            offset if source_is_later else -1,
+            -1 if source_is_later else offset,
+            f"the {side} has nothing that is like the other's first record",
+        )
+
+
+async def _step(report: PartitionReport, source: _Log, target: _Log) -> bool:
+    """Compare the next batch of both, or the next record; False at the end."""
+    if report.difference is not None:
+        return False
+    ours, theirs = await asyncio.gather(source.batch(), target.batch())
+    if ours is not None and theirs is not None and _same_bytes(ours, theirs):
+        report.equal_batches += 1
+        report.records += ours.record_count
+        source.drop_batch()
+        target.drop_batch()
+        return True
+    left, right = await source.record(), await target.record()
+    if right is None:
+        report.not_yet = 0 if left is None else source.end - left.offset
+        return False
+    if left is None:
+        report.difference = Difference(-1, right.offset, "the target has more than the source")
+        return False
+    what = _difference(left, right, no_times=source.has_append_times or target.has_append_times)
+    if what is not None:
+        report.difference = Difference(left.offset, right.offset, what)
+        return False
+    report.records += 1
+    report.records_one_by_one += 1
+    source.drop_record()
+    target.drop_record()
+    return True
+
+
+def _same_bytes(batch: Batch, other: Batch) -> bool:
+    return (
+        (batch.codec, batch.record_count, batch.base_timestamp, batch.max_timestamp)
+        == (other.codec, other.record_count, other.base_timestamp, other.max_timestamp)
+        and batch.is_dense == other.is_dense
+        and batch.records == other.records
+    )
+
+
+def _difference(record: Record, other: Record, *, no_times: bool) -> str | None:
+    for name in ("key", "value", "headers", "timestamp"):
+        if no_times and name == "timestamp":
+            continue
+        if getattr(record, name) != getattr(other, name):
+            return f"the {name} differs"
+    return None
+
+
+def _same(record: Record, other: Record) -> bool:
+    return (record.key, record.value, record.headers) == (other.key, other.value, other.headers)

@@ -1,0 +1,33 @@
+"""Copies whose mirror, source and target are killed: nothing is lost, twice or disordered."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
+
+RECORDS = 24_000
+THROTTLE = ("--max-bytes-per-s", "150000")
+
+
+@pytest.fixture
+def source() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def target() -> Iterator[LiteCluster]:
+    with LiteCluster(3) as cluster:
+        yield cluster
+
+
+def test_a_mirror_that_is_killed_again_and_again_goes_on(
+    source: LiteCluster, target: LiteCluster, tmp_path: Path
+) -> None:
+    kills = MirrorKills(source, target, tmp_path, *THROTTLE)
+    outcome = kills.run("killed", RECORDS, [MIRROR, TARGET, MIRROR, SOURCE, MIRROR])
+    assert outcome.problems == []
+    assert outcome.kills.total() == 5

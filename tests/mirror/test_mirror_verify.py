@@ -1,0 +1,172 @@
+"""`shoal mirror verify`: equal logs, logs that differ in one planted way, and their exit codes."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from shoal.cli.main import execute
+from shoal.client.client import Client
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror import command
+from shoal.mirror.command import mirror_until
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.runner import MirrorStatus
+from shoal.model.exit_codes import ExitCode
+from shoal.model.topics import TopicPartition
+from support.lite_clusters import create_topic
+from support.topic_reader import SILENT
+
+COUNT = 200
+Sent = list[tuple[str, str, int]]  # key, value, timestamp
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+Both = tuple[LiteCluster, LiteCluster]
+
+
+@pytest.fixture
+def both(source: LiteCluster, target: LiteCluster) -> Both:
+    return source, target
+
+
+def _messages(count: int = COUNT) -> Sent:
+    return [(f"key {n}", f"value {n}", 1_750_000_000_000 + n) for n in range(count)]
+
+
+def _send(cluster: LiteCluster, topic: str, messages: Sent, *, batch: int = 20) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap, "batch.num.messages": batch}
+    with Producer({**properties, "linger.ms": 5, "compression.type": "lz4", **SILENT}) as producer:
+        for key, value, timestamp in messages:
+            producer.produce(topic, value, key, partition=0, timestamp=timestamp)
+        assert producer.flush(30) == 0
+
+
+def _verify(
+    source: LiteCluster, target: LiteCluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, object]]:
+    arguments = ["mirror", "verify", "--source-bootstrap-server", source.bootstrap]
+    arguments += ["--target-bootstrap-server", target.bootstrap, "--topics", topic]
+    capsys.readouterr()
+    code = execute([*arguments, "-o", "json"])
+    (report,) = json.loads(capsys.readouterr().out)
+    assert execute(arguments) == code
+    assert f"{topic}-0: {report['records']} records are equal" in capsys.readouterr().out
+    return code, report
+
+
+def _copy(source: LiteCluster, target: LiteCluster, topic: str, count: int) -> None:
+    config = MirrorConfig(
+        {"bootstrap.servers": source.bootstrap}, {"bootstrap.servers": target.bootstrap}, (topic,)
+    )
+
+    async def until_copied() -> None:
+        done = asyncio.Event()
+
+        def look(status: MirrorStatus) -> None:
+            if status.counts.records >= count:
+                done.set()
+
+        async with asyncio.timeout(60):
+            await mirror_until(done.wait, config, on_status=look)
+
+    asyncio.run(until_copied())
+
+
+def test_a_mirrors_copy_is_equal_and_one_that_lags_is_not_yet(
+    source: LiteCluster,
+    target: LiteCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "STATUS_EVERY_S", 0.05)
+    create_topic(source, "copied", 1, 1, retention_ms="-1")
+    _send(source, "copied", _messages())
+    _copy(source, target, "copied", COUNT)
+    code, report = _verify(source, target, "copied", capsys)
+    assert (code, report["records"], report["records_one_by_one"]) == (ExitCode.PROVEN, COUNT, 0)
+    assert report["equal_batches"] == COUNT // 20
+    _send(source, "copied", _messages(7))
+    code, report = _verify(source, target, "copied", capsys)
+    assert (code, report["not_yet"]) == (ExitCode.INCONCLUSIVE, 7)
+    # Retention at the source: what the target has more is older than the source's first.
+    asyncio.run(_delete(source, TopicPartition("copied", 0), 50))
+    code, report = _verify(source, target, "copied", capsys)
+    assert (code, report["passed_over"]) == (ExitCode.INCONCLUSIVE, 50)
+    assert report["records"] == COUNT - 50
+
+
+async def _delete(cluster: LiteCluster, partition: TopicPartition, before: int) -> None:
+    async with Client({"bootstrap.servers": cluster.bootstrap}) as client:
+        await client.admin.delete_records({partition: before})
+
+
+def test_records_in_other_batches_are_equal(
+    source: LiteCluster, target: LiteCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cluster, batch in ((source, 20), (target, 33)):
+        create_topic(cluster, "rebatched", 1, 1, retention_ms="-1")
+        _send(cluster, "rebatched", _messages(), batch=batch)
+    code, report = _verify(source, target, "rebatched", capsys)
+    assert (code, report["records"]) == (ExitCode.PROVEN, COUNT)
+    assert report["records_one_by_one"] == COUNT
+
+
+def _planted(how: str) -> Sent:
+    messages = _messages()
+    if how == "lost":
+        del messages[77]
+    elif how == "twice":
+        messages.insert(78, messages[77])
+    elif how == "swapped":
+        messages[77], messages[78] = messages[78], messages[77]
+    elif how == "value":
+        messages[77] = (messages[77][0], "another", messages[77][2])
+    elif how == "timestamp":
+        messages[77] = (*messages[77][:2], messages[77][2] + 1)
+    elif how == "more":
+        messages.append(("one", "more", messages[-1][2]))
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("how", "offset", "what"),
+    [
+        ("lost", 77, "the key differs"),
+        ("twice", 78, "the key differs"),
+        ("swapped", 77, "the key differs"),
+        ("value", 77, "the value differs"),
+        ("timestamp", 77, "the timestamp differs"),
+        ("more", COUNT, "the target has more than the source"),
+    ],
+)
+def test_a_planted_difference_is_found_where_it_is(
+    how: str, offset: int, what: str, both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = both
+    create_topic(source, f"planted-{how}", 1, 1, retention_ms="-1")
+    create_topic(target, f"planted-{how}", 1, 1, retention_ms="-1")
+    _send(source, f"planted-{how}", _messages())
+    _send(target, f"planted-{how}", _planted(how))
+    code, report = _verify(source, target, f"planted-{how}", capsys)
+    source_offset = -1 if how == "more" else offset
+    assert code == ExitCode.VIOLATED, report
+    assert report["difference"] == {
+        "source_offset": source_offset,
+        "target_offset": offset,
+        "what": what,
+    }
+    assert report["records"] == offset

@@ -1,0 +1,161 @@
+"""A throttled copy whose mirror, source leader and target leader are killed, and its judge.
+
+Each kill follows progress that was seen at the target. The mirror is a process of its own,
+started again after each kill of it. The judge is librdkafka: it reads both topics, and every
+partition of the copy must have the same records in the same order, each once.
+"""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from shoal.lite.cluster import LiteCluster
+from support.lite_clusters import create_topic, partition_of
+from support.topic_reader import SILENT, read_topic
+
+PARTITIONS = 3
+PATIENCE_S = 90.0
+MIRROR, SOURCE, TARGET = "mirror", "source leader", "target leader"
+_BATCH = 20
+
+
+@dataclass
+class Outcome:
+    """What was done, and what is wrong with the copy."""
+
+    records: int
+    kills: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+class MirrorKills:
+    """One copy under kills."""
+
+    def __init__(
+        self, source: LiteCluster, target: LiteCluster, folder: Path, *options: str
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._log = folder / "mirror.log"
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(
+        self,
+        topic: str,
+        records: int,
+        victims: list[str],
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        seed: int = 1,
+    ) -> Outcome:
+        """Copy so many records while these are killed, one after the other."""
+        outcome = Outcome(records)
+        choice = random.Random(seed)
+        self._fill(topic, records)
+        self._start(topic)
+        try:
+            for number, victim in enumerate(victims):
+                due = int(records * (number + choice.uniform(0.2, 0.8)) / len(victims))
+                there = self._await_progress(topic, due)
+                say(f"{there} of {records} records; killing the {victim}")
+                self._kill(topic, victim, choice)
+                outcome.kills[victim] += 1
+            self._await_progress(topic, records)
+            self._stop()
+        finally:
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+        outcome.problems += self._judge(topic, records)
+        return outcome
+
+    def _fill(self, topic: str, records: int) -> None:
+        create_topic(self._source, topic, PARTITIONS, len(self._source.nodes()))
+        settings = {"linger.ms": 5, "batch.num.messages": _BATCH, "enable.idempotence": True}
+        for number, codec in enumerate(("none", "gzip", "lz4", "zstd")):
+            properties = {"bootstrap.servers": self._source.bootstrap, "compression.type": codec}
+            with Producer({**properties, **settings, **SILENT}) as producer:
+                for each in range(number, records, 4):
+                    key, place = str(each), each // 4 % PARTITIONS
+                    producer.produce(topic, f"value {each}" * 3, key, partition=place)
+                    producer.poll(0)
+                assert producer.flush(60) == 0
+
+    def _start(self, topic: str) -> None:
+        command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topic]
+        command += ["--source-bootstrap-server", self._source.bootstrap]
+        command += ["--target-bootstrap-server", self._target.bootstrap]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--name", "killed", *self._options], stdout=log, stderr=log
+            )
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(30)
+        self._process = None
+        assert code == 0, f"the mirror ended with {code}: {self._log.read_text()[-2000:]}"
+
+    def _kill(self, topic: str, victim: str, choice: random.Random) -> None:
+        if victim == MIRROR:
+            assert self._process is not None
+            self._process.kill()
+            self._process.wait()
+            self._start(topic)
+            return
+        cluster = self._source if victim == SOURCE else self._target
+        leader = partition_of(cluster, topic, choice.randrange(PARTITIONS)).leader
+        if leader < 0:
+            leader = cluster.nodes()[0].id
+        cluster.kill(leader)
+        cluster.restart(leader)
+
+    def _await_progress(self, topic: str, count: int) -> int:
+        properties = {"bootstrap.servers": self._target.bootstrap, "group.id": "nobody"}
+        deadline = time.monotonic() + PATIENCE_S
+        with Consumer({**properties, **SILENT}) as consumer:
+            while True:
+                assert self._process is not None
+                code = self._process.poll()
+                assert code is None, f"mirror ended with {code}: {self._log.read_text()[-2000:]}"
+                there = sum(_end(consumer, topic, number) for number in range(PARTITIONS))
+                if there >= count:
+                    return there
+                said = self._log.read_text()[-2000:]
+                assert time.monotonic() < deadline, f"{there} of {count} records: {said}"
+                time.sleep(0.05)
+
+    def _judge(self, topic: str, records: int) -> list[str]:
+        problems = []
+        original = read_topic(
+            self._source.bootstrap, topic, partitions=PARTITIONS, count=records
+        ).partitions
+        copy = read_topic(
+            self._target.bootstrap, topic, partitions=PARTITIONS, count=records
+        ).partitions
+        for number in range(PARTITIONS):
+            if copy[number] != original[number]:
+                extra = Counter(copy[number]) - Counter(original[number])
+                lost = Counter(original[number]) - Counter(copy[number])
+                problems.append(
+                    f"partition {number}: {extra.total()} too many, {lost.total()} lost, "
+                    f"of {len(original[number])}"
+                )
+        return problems
+
+
+def _end(consumer: Consumer, topic: str, number: int) -> int:
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=2)[1]
+    except KafkaException:
+        return 0  # not there yet, or just without a leader
