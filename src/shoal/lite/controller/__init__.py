@@ -15,11 +15,21 @@
     sessions      which brokers live
     status        what is wrong, in words
     profiles      how many must have a record before it is acknowledged
-    embedded      a shell: one controller, alone in another process
-    storage       where that keeps its records
+    founding      how controllers that are started one by one agree on who votes
 
-Everything but the last two is pure: no clock, no disk, no network, no chance. The rules are
-Apache Kafka's: KIP-631 (brokers and controllers), 497 (proposals), 841 and 903 (who may be in
-sync), 966 (eligible leader replicas), 455 (reassignment), 460 (elections on request). Beyond
+The shells, which have clocks, disks and sockets:
+
+    node          a member of the quorum, and the active controller while it leads
+    host          a node with its port: `server` takes frames, `desk` answers them
+    peers         requests of the quorum to controllers
+    link          a broker's end: follows the metadata, asks for changes
+    joining       the way of a controller into its quorum
+    process       a controller's process
+
+    rpc, values   what is asked of a controller, as Apache Kafka's requests and responses
+    quorum_admin  what clients ask about the quorum
+
+Everything else is pure: no clock, no disk, no network, no chance. The rules are Apache Kafka's:
+KIP-631 (brokers and controllers), 497 (proposals), 841 and 903 (who may be in sync), 966 (eligible leader replicas), 455 (reassignment), 460 (elections on request). Beyond
 them are the boot rule, the choice among several who may lead, and how leaderships are spread.
 """

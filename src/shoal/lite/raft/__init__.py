@@ -11,6 +11,7 @@
     model      voters, entries, snapshots and the state of an election
     config     time-outs and limits
     codec      entries and snapshots as record batches of Apache Kafka's format
+    wire       messages as Apache Kafka's requests and responses
     driver     performs the actions of a node in their order
     memory     storage that forgets, for observers that fetch everything anew
     storage    storage in files, forced to the disk: `log_file` and `small_files`
