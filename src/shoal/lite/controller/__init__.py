@@ -30,6 +30,7 @@ The shells, which have clocks, disks and sockets:
     quorum_admin  what clients ask about the quorum
 
 Everything else is pure: no clock, no disk, no network, no chance. The rules are Apache Kafka's:
-KIP-631 (brokers and controllers), 497 (proposals), 841 and 903 (who may be in sync), 966 (eligible leader replicas), 455 (reassignment), 460 (elections on request). Beyond
-them are the boot rule, the choice among several who may lead, and how leaderships are spread.
+KIP-631 (brokers and controllers), 497 (proposals), 841 and 903 (who may be in sync), 966 (eligible
+leader replicas), 455 (reassignment), 460 (elections on request). Beyond them are the boot rule,
+the choice among several who may lead, and how leaderships are spread.
 """
