@@ -10,7 +10,7 @@ from shoal.model.findings import Finding
 # What the lines of a history cannot say.
 UNSAID = {
     "lost: unlocated",  # both logs are scanned in every world
-    *("altered: key", "altered: headers", "altered: timestamp", "altered: partition"),
+    *("altered: timestamp", "altered: partition"),
     *("unreadable", "batch differs"),
 }
 

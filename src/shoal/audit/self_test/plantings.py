@@ -139,6 +139,19 @@ def corrupt(world: World) -> set[str] | None:
     return {"corrupted"}
 
 
+def alter(world: World) -> set[str] | None:
+    """The mirror changes key or headers of a copy, and so breaks its checksum."""
+    if not world.has_mirror or (name := _message(world)) is None:
+        return None
+    part = world.random.choice(["key", "headers"])
+    for line in [*world.logs["target"], *world.receipts]:
+        if name_of(line) == name:
+            line["intact"] = False
+            if line["kind"] == "log":
+                line["altered"] = part
+    return {f"altered: {part}"}
+
+
 def abort_a_transaction(world: World) -> set[str] | None:
     """Aborted, and delivered all the same."""
     names = sorted({line["txn"] for line in world.sends if "txn" in line})
@@ -405,6 +418,7 @@ PLANTINGS: Final[tuple[Planting, ...]] = (
     swap_in_the_mirror,
     swap_at_the_consumer,
     corrupt,
+    alter,
     abort_a_transaction,
     refuse_a_send,
     abort_unseen,
