@@ -210,6 +210,8 @@ def test_what_is_no_fault_is_refused(three: LiteCluster) -> None:
         three.fail_requests(1, 1000)
     with pytest.raises(SystemFailure, match="12345 is no error code"):
         three.fail_requests(1, ApiKey.FETCH, error=12345)
+    with pytest.raises(SystemFailure, match="COMPARE_AND_APPEND cannot fail with"):
+        three.fail_requests(1, ApiKey.COMPARE_AND_APPEND, error=Code.INVALID_REQUEST)
     with pytest.raises(SystemFailure, match="0 times"):
         three.fail_requests(1, ApiKey.FETCH, times=0)
     with pytest.raises(UsageError, match="not both"):

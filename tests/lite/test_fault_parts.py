@@ -16,7 +16,7 @@ from shoal.lite.api.table import APIS
 from shoal.lite.codes import Code
 from shoal.lite.faults.answers import error_values
 from shoal.lite.faults.links import FREE, Link, Links, Way
-from shoal.lite.faults.plan import FaultPlan
+from shoal.lite.faults.plan import FIRST_OF_OURS, FaultPlan
 from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX, RequestFaults
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import shape_of
@@ -30,7 +30,10 @@ from shoal.wire.messages import (
 )
 
 EVERY_VERSION = [
-    (key, version) for key, api in APIS.items() for version in range(api.least, api.most + 1)
+    (key, version)
+    for key, api in APIS.items()
+    if key < FIRST_OF_OURS
+    for version in range(api.least, api.most + 1)
 ]
 
 
@@ -56,7 +59,7 @@ def codes_in(message: Any) -> set[int]:
     found = set()
     for field in fields(message):
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name.endswith("error_code"):
             found.add(int(value))
         for item in value if isinstance(value, tuple) else [value]:
             if is_dataclass(item) and not isinstance(item, type):

@@ -2,10 +2,11 @@
 
 An error code stands where the answer of each API has room for one: next to each topic, partition
 or group that was asked about, or at the top. The answer is made from the two classes alone: an
-array of the answer is that array of the request which has the same names in its items.
+array of the answer is that array of the request which has the same names in its items, or the
+only one there is.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ _IDENTITIES = {
     "resource_type",
     "resource_name",
     "transactional_id",
+    "producer_id",
 }
 # Arrays of plain values, and what these are.
 _PLAIN_ARRAYS = {
@@ -87,7 +89,7 @@ def error_values(request: Request, code: int) -> dict[str, Any]:
     cls = response_class(request.header.api_key, request.version)
     values = _values(cls, _named("", request.body()), code)
     is_told_below = any(isinstance(value, list) and value for value in values.values())
-    if request.header.api_key in _ONLY_BELOW and is_told_below and "error_code" in values:
+    if request.header.api_key in _ONLY_BELOW and is_told_below:
         values["error_code"] = Code.NONE
     return values
 
@@ -99,7 +101,7 @@ def _values(cls: type[Any], asked: Mapping[str, Any], code: int) -> dict[str, An
 def _value(field: "Field[Any]", asked: Mapping[str, Any], code: int) -> Any:
     shape = shape_of(field)
     name = _SYNONYMS.get(field.name, field.name)
-    if name == "error_code":
+    if field.metadata.get("kafka_type") == "error_code":
         return code
     if name == "error_message":
         return "on purpose"
@@ -124,13 +126,21 @@ def _empty(field: "Field[Any]") -> Any:
 def _twin(item_cls: type[Any], asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The items of a request that the answer's array of these items is about."""
     names = _IDENTITIES & {_SYNONYMS.get(field.name, field.name) for field in fields(item_cls)}
+    arrays = list(_arrays(asked))
+    # What is sorted by folder in a request may not be so in the answer.
+    arrays += [inner for items in arrays for item in items for inner in _arrays(item)]
     best: list[dict[str, Any]] = []
+    for items in arrays:
+        if len(names & items[0].keys()) > len(names & (best or [{}])[0].keys()):
+            best = items
+    is_told_each = any(f.metadata.get("kafka_type") == "error_code" for f in fields(item_cls))
+    return arrays[0] if not best and is_told_each and arrays else best
+
+
+def _arrays(asked: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
     for name, value in asked.items():
-        if isinstance(value, tuple):
-            items = [_named(name, item) for item in value]
-            if items and len(names & items[0].keys()) > len(names & (best or [{}])[0].keys()):
-                best = items
-    return best
+        if isinstance(value, tuple) and value:
+            yield [_named(name, item) for item in value]
 
 
 def _named(array: str, item: Any) -> dict[str, Any]:

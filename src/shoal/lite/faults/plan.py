@@ -16,6 +16,8 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
 _HOWS = ("error", "hang-up", "lost-answer")
+# Nobody but their own files can make answers of these APIs.
+FIRST_OF_OURS = 10_000
 _MOST_TIMES = 1_000_000_000
 _LONGEST_DELAY_MS = 3_600_000
 
@@ -103,6 +105,11 @@ class FaultPlan:
             raise UsageError(f"there is no API {fault.api_key}")
         if fault.how == "error" and (fault.error_code == 0 or fault.error_code not in set(Code)):
             raise UsageError(f"{fault.error_code} is no error code of Kafka")
+        if fault.how == "error" and fault.api_key >= FIRST_OF_OURS:
+            name = ApiKey(fault.api_key).name
+            raise UsageError(
+                f"{name} cannot fail with an error", remedy="hang up, or lose its answer"
+            )
         self._last_number = fault.number
         self.requests[fault.number] = (node_id, fault)
         return {"fault": fault.number}
