@@ -9,6 +9,7 @@ judged, are in tests/support/coordinator_kills.py.
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -93,8 +94,12 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="shoal-coordinators-") as folder:
-        outcome = CoordinatorKills(Path(folder)).run(options.kills, say)
+    folder = Path(tempfile.mkdtemp(prefix="shoal-coordinators-"))
+    outcome = CoordinatorKills(folder).run(options.kills, say)
+    if outcome.problems:
+        print(f"see {folder}")
+    else:
+        shutil.rmtree(folder)
     text = report(outcome, f"scripts/coordinators.py {' '.join(sys.argv[1:])}")
     print(text)
     if options.report is not None:

@@ -11,8 +11,10 @@ What must be so:
 - What the copier was told is committed, is.
 """
 
+import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +37,7 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 ABORT_EVERY = 5
 PATIENCE_S = 90.0
 _BATCH = 100
+_CALL_S = 10.0
 Places = dict[int, int]
 
 
@@ -57,7 +60,10 @@ class Worker:
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), f"{type(self).__name__} does not end"
+        if self._thread.is_alive():
+            frame = sys._current_frames()[self._thread.ident or 0]
+            where = "".join(traceback.format_stack(frame))
+            raise AssertionError(f"{type(self).__name__} does not end:\n{where}")
 
     def _guarded(self) -> None:
         try:
@@ -140,6 +146,9 @@ class Copier(Worker):
         self.committed: dict[int, int] = {}
         self.aborted: set[int] = set()
         self.restarts = 0
+        # What it does now, and the last thing that it heard; told if it gets stuck.
+        self.doing = "begins"
+        self.heard = ""
 
     def run(self) -> None:
         settings = _group_settings(self._bootstrap, COPYING_GROUP)
@@ -157,6 +166,7 @@ class Copier(Worker):
             self._init(producer)
             self._rewind(consumer)
             while not self._end.is_set():
+                self.doing = "reads"
                 messages = [one for one in consumer.consume(_BATCH, 0.1) if one.error() is None]
                 if messages and not self._copied(consumer, producer, messages):
                     self.restarts += 1
@@ -164,10 +174,12 @@ class Copier(Worker):
 
     def _init(self, producer: Producer) -> None:
         while True:
+            self.doing = "gets an epoch"
             try:
-                producer.init_transactions(PATIENCE_S)
+                producer.init_transactions(_CALL_S)
             except KafkaException as error:
-                if not _error(error).retriable():
+                self.heard = str(error)
+                if self._end.is_set() or not _error(error).retriable():
                     raise
             else:
                 return
@@ -184,13 +196,14 @@ class Copier(Worker):
                 producer.produce(COPY, message.value(), key=key, partition=_partition(message))
             places = [TopicPartition(SOURCE, index, offset) for index, offset in ends.items()]
             self._persist(
+                "commits offsets",
                 lambda: producer.send_offsets_to_transaction(
-                    places, consumer.consumer_group_metadata(), PATIENCE_S
-                )
+                    places, consumer.consumer_group_metadata(), _CALL_S
+                ),
             )
             if number % ABORT_EVERY == 0:
                 return self._abort(consumer, producer, number)
-            self._persist(lambda: producer.commit_transaction(PATIENCE_S))
+            self._persist("commits", lambda: producer.commit_transaction(_CALL_S))
         except KafkaException as error:
             if _error(error).fatal():
                 return False
@@ -200,20 +213,26 @@ class Copier(Worker):
 
     def _abort(self, consumer: Consumer, producer: Producer, number: int) -> bool:
         try:
-            self._persist(lambda: producer.abort_transaction(PATIENCE_S))
+            self._persist("aborts", lambda: producer.abort_transaction(_CALL_S))
         except KafkaException:
             return False
         self.aborted.add(number)
         self._rewind(consumer)
         return True
 
-    def _persist(self, call: Callable[[], None]) -> None:
+    def _persist(self, doing: str, call: Callable[[], None]) -> None:
         """Until it is done, or cannot be."""
         while True:
+            self.doing = doing
             try:
                 call()
             except KafkaException as error:
-                if not _error(error).retriable() or _error(error).txn_requires_abort():
+                self.heard = str(error)
+                if (
+                    self._end.is_set()
+                    or not _error(error).retriable()
+                    or _error(error).txn_requires_abort()
+                ):
                     raise
             else:
                 return
@@ -221,13 +240,15 @@ class Copier(Worker):
     def _rewind(self, consumer: Consumer) -> None:
         """Go on where the group's committed offsets are."""
         while not self._end.is_set():
+            self.doing = "rewinds"
             try:
-                places = consumer.committed(consumer.assignment(), 10)
+                places = consumer.committed(consumer.assignment(), _CALL_S)
                 for place in places:
                     offset = max(0, place.offset)
                     consumer.seek(TopicPartition(SOURCE, place.partition, offset))
-            except KafkaException:
+            except KafkaException as error:
                 # The coordinator has gone, or an assignment; a poll makes it come back.
+                self.heard = str(error)
                 consumer.poll(0.1)
             else:
                 return
@@ -279,11 +300,15 @@ class CoordinatorKills:
                     self._kill_transaction_coordinator(copier, round_number, say)
                 feeder.stop()
                 self._await_end()
+            except AssertionError as error:
+                doing = f"the copier {copier.doing}, and last heard: {copier.heard}"
+                self.outcome.problems.append(f"{error}; {doing}; {self._acked}")
             finally:
                 for worker in workers:
                     worker.stop()
                     self.outcome.problems += map(repr, worker.failures)
-            self._judge(copier)
+            if not self.outcome.problems:
+                self._judge(copier)
         outcome = self.outcome
         outcome.commits = sum(reader.commits for reader in readers)
         outcome.transactions, outcome.aborts = len(copier.committed), len(copier.aborted)
