@@ -21,6 +21,7 @@ from shoal.lite.core import BrokerCore
 from shoal.lite.faults.answers import gone_wrong
 from shoal.lite.faults.channel import NodeEnd
 from shoal.lite.faults.request_faults import RequestFaults
+from shoal.lite.request_log import RequestLog
 from shoal.lite.spec import BrokerSpec
 from shoal.lite.trace import tracer
 from shoal.lite.trace.frames import heard, stamped
@@ -44,6 +45,7 @@ class Broker:
         self.frame_limit_bytes = self.core.layers.integer("socket.request.max.bytes")
         self._connections: set[Connection] = set()
         self._watch = ConnectionWatch()
+        self._request_log = RequestLog.of_environment()
         self._look_timer: asyncio.TimerHandle | None = None
         self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
@@ -139,6 +141,9 @@ class Broker:
     def _answered(self, request: memoryview, client_host: str) -> Answer | Awaitable[Answer]:
         header = decode_request_header(request)
         api = APIS.get(header.api_key)
+        if self._request_log is not None:
+            is_served = api is not None and api.least <= header.api_version <= api.most
+            self._request_log.note(request, header, is_served=is_served)
         if api is None:
             raise HangUp(f"{header.api_key.name} is not served")
         if not api.least <= header.api_version <= api.most:
