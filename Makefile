@@ -29,6 +29,10 @@ test: setup system-packages check ## all checks and tests (APT=yes installs a br
 test-fast: setup check ## checks, and the tests that need neither a JVM nor long runs (under a minute)
 	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not apache and not spark and not system"
 
+.PHONY: test-apache
+test-apache: setup ## the interop tests against Apache Kafka: a test that it fails is a wrong test
+	$(PYTEST) tests/interop --engine apache -n 2 --dist loadgroup
+
 .PHONY: check
 check: setup ## linter, formatter, types and import contracts
 	$(BIN)/ruff check --quiet .
@@ -60,6 +64,10 @@ prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a
 prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md
 	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md
 	$(BIN)/python scripts/transaction_storm.py --kills $(or $(KILLS),50) --report docs/proofs/transactions.md
+
+.PHONY: prove-audit
+prove-audit: setup ## 100,000 planted anomalies and a second judge; writes docs/proofs/audit.md
+	$(BIN)/shoal audit --self-test --plantings 100000 --report docs/proofs/audit.md
 
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
