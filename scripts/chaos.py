@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -122,10 +123,13 @@ def main() -> int:
     parser.add_argument("--profile", choices=KINDS, action="append")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="how many clusters at once")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     kinds = options.profile or KINDS
-    outcomes = [play(kind, options.seed, options.seconds) for kind in kinds]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        played = pool.map(lambda kind: play(kind, options.seed, options.seconds), kinds)
+        outcomes = list(played)
     text = report(outcomes)
     print(text)
     if options.report is not None:

@@ -280,7 +280,11 @@ class Chaos:
             yield workers
 
     def _worker(self, name: str, role: Role, spec: dict[str, Any]) -> WorkerSpec:
-        client = {"bootstrap.servers": self.cluster.bootstrap}
+        # However long nobody answers, it is no reason to give up.
+        client = {
+            "bootstrap.servers": self.cluster.bootstrap,
+            "default.api.timeout.ms": str(_LONG_MS),
+        }
         return WorkerSpec(name, role, {"client": client, "spec": spec})
 
     def _finish(self, workers: Supervisor) -> None:

@@ -95,7 +95,9 @@ def error_values(request: Request, code: int) -> dict[str, Any]:
 
 
 def _values(cls: type[Any], asked: Mapping[str, Any], code: int) -> dict[str, Any]:
-    return {field.name: _value(field, asked, code) for field in fields(cls)}
+    # What is optional is left out.
+    needed = [field for field in fields(cls) if "tag" not in field.metadata]
+    return {field.name: _value(field, asked, code) for field in needed}
 
 
 def _value(field: "Field[Any]", asked: Mapping[str, Any], code: int) -> Any:
