@@ -26,6 +26,7 @@ WITH_QUORUM = ", 3 controllers"
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from shoal.model.errors import ShoalError  # noqa: E402 - found by the path above
 from support.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
 
 KINDS = ["default", "strict", "available", f"default{WITH_QUORUM}"]
@@ -40,7 +41,12 @@ def play(kind: str, seed: int, seconds: float) -> Outcome:
     def say(text: str) -> None:
         print(f"{kind} {time.monotonic() - began:7.2f} s  {text}", flush=True)
 
-    outcome = Chaos(profile, seed, folder, has_quorum=kind != profile).run(seconds, say)
+    chaos = Chaos(profile, seed, folder, has_quorum=kind != profile)
+    outcome = chaos.outcome
+    try:
+        chaos.run(seconds, say)
+    except (AssertionError, OSError, ShoalError, subprocess.SubprocessError) as error:
+        outcome.failure = repr(error)
     outcome.profile = kind
     if outcome.problems():
         print(f"{kind}: {outcome.problems()}; see {folder}")

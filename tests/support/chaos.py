@@ -31,7 +31,7 @@ from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
-from shoal.workers.supervision import Phase
+from shoal.workers.supervision import Limits, Phase
 from shoal.workers.supervisor import RunState, Supervisor
 from shoal.workload.ledger import create_run
 from shoal.workload.specs import (
@@ -73,10 +73,12 @@ class Outcome:
     first: Result | None = None
     second: dict[str, Any] = field(default_factory=dict)
     are_replicas_equal: bool = False
+    # Why the run did not come to its end.
+    failure: str = ""
 
     def problems(self) -> list[str]:
         """Everything that should not be."""
-        found = []
+        found = [self.failure] if self.failure else []
         if self.first is None or self.first.verdict is not Verdict.PROVEN:
             found.append(f"audit: {None if self.first is None else self.first.sentence}")
         found += [
@@ -268,7 +270,10 @@ class Chaos:
         self._scan = ScanSpec(run, "source", (AUDITED,), starts)
         create_run(self._run_dir, _description(run))
         placement = ProcessPlacement()
-        with Supervisor(run, self._run_dir, placement, groups=["consumers"]) as workers:
+        limits = Limits(start_s=PATIENCE_S)
+        with Supervisor(
+            run, self._run_dir, placement, groups=["consumers"], limits=limits
+        ) as workers:
             workers.launch(
                 [
                     self._worker("consumer-1", Role.CONSUME, consumer.to_json()),
@@ -276,6 +281,7 @@ class Chaos:
                 ]
             )
             assert workers.wait(_begun, PATIENCE_S), workers.state()
+            assert not workers.state().failed(), workers.state()
             workers.start_at(time.time_ns() // 1000)
             yield workers
 
