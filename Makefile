@@ -60,6 +60,10 @@ prove-simulation: setup ## 100,000 histories of the replicated log; writes docs/
 prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a profile; writes docs/proofs/chaos.md
 	$(BIN)/python scripts/chaos.py --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --report docs/proofs/chaos.md
 
+.PHONY: prove-mirror
+prove-mirror: setup ## kills of the mirror, its source and its target during copies; writes docs/proofs/mirror.md
+	$(BIN)/python scripts/prove_mirror.py --kills $(or $(KILLS),40) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
+
 .PHONY: prove-coordinators
 prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md
 	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md

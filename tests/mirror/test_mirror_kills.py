@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
+from support.mirror_kills import MIRROR, PARTITIONS, SOURCE, TARGET, MirrorKills, offsets_of
 
-RECORDS = 24_000
-THROTTLE = ("--max-bytes-per-s", "150000")
+RECORDS = 9_000
+THROTTLE = ("--max-bytes-per-s", "60000")
 
 
 @pytest.fixture
@@ -28,6 +28,16 @@ def test_a_mirror_that_is_killed_again_and_again_goes_on(
     source: LiteCluster, target: LiteCluster, tmp_path: Path
 ) -> None:
     kills = MirrorKills(source, target, tmp_path, *THROTTLE)
-    outcome = kills.run("killed", RECORDS, [MIRROR, TARGET, MIRROR, SOURCE, MIRROR])
+    outcome = kills.run("killed", RECORDS, [MIRROR, TARGET, MIRROR, SOURCE])
     assert outcome.problems == []
-    assert outcome.kills.total() == 5
+    assert outcome.kills.total() == 4
+
+
+def test_compare_and_append_goes_on_at_the_targets_end(
+    source: LiteCluster, target: LiteCluster, tmp_path: Path
+) -> None:
+    kills = MirrorKills(source, target, tmp_path, *THROTTLE, "--delivery", "auto")
+    outcome = kills.run("appended", RECORDS, [MIRROR, TARGET, MIRROR])
+    assert outcome.problems == []
+    for number in range(PARTITIONS):
+        assert offsets_of(target, "appended", number) == offsets_of(source, "appended", number)

@@ -11,7 +11,7 @@ import rich_click as click
 
 from shoal.cli import console
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
-from shoal.mirror.config import MirrorConfig, MirrorLimits
+from shoal.mirror.config import DELIVERIES, MirrorConfig, MirrorLimits
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
@@ -46,6 +46,13 @@ def _both_clusters(command: Command) -> Command:
     help="Under which the mirror finds its own work again; one runs under a name at a time.",
 )
 @click.option(
+    "--delivery",
+    type=click.Choice(DELIVERIES),
+    default="idempotent",
+    show_default=True,
+    help="compare-and-append keeps the source's offsets, on Kafka Lite; auto takes it if it can.",
+)
+@click.option(
     "--max-bytes-per-s",
     type=click.IntRange(min=0),
     default=0,
@@ -66,6 +73,7 @@ def run_command(
     *,
     topics: str,
     name: str,
+    delivery: str,
     max_bytes_per_s: int,
     handler: str | None,
     positions: Path | None,
@@ -84,6 +92,7 @@ def run_command(
             target=cluster_properties("target", rest),
             topics=tuple(topic.strip() for topic in topics.split(",")),
             name=name,
+            delivery=delivery,
             limits=MirrorLimits(max_bytes_per_s=max_bytes_per_s),
             handler=handler,
             positions=positions,

@@ -18,14 +18,16 @@ from typing import Final
 
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
-from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.appending import COMPARE_AND_APPEND, AppendingMirror
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import Counts, PartitionMirror
-from shoal.mirror.handlers import BatchHandler, load_handler
+from shoal.mirror.handlers import load_handler
 from shoal.mirror.keeper import CheckpointKeeper
 from shoal.mirror.positions import write_positions
 from shoal.mirror.resume import Resume, Start
 from shoal.mirror.runner import MirrorRunner, MirrorStatus
+from shoal.mirror.takeover import TakeOver, choose_delivery
 from shoal.mirror.topics import prepare_topics
 from shoal.model.errors import LedgerError
 from shoal.model.topics import TopicPartition
@@ -98,12 +100,20 @@ class _Mirroring:
         config = self._config
         async with Client(config.source) as source, Client(config.target) as target:
             topic = CheckpointTopic(target, config.name)
-            resume = Resume(source, target, await topic.read())
+            found = await topic.read()
+            used = {found[tp].delivery for tp in found if tp.topic in config.topics}
+            delivery = await choose_delivery(config.delivery, target, used)
+            resume = Resume(source, target, found, delivery=delivery)
             partitions = await prepare_topics(source, target, config.topics, resume.check)
-            starts = await resume.starts(partitions)
-            keeper = CheckpointKeeper(topic, {tp: s.checkpoint for tp, s in starts.items()})
+            if delivery == COMPARE_AND_APPEND:
+                first = await TakeOver(source, target, resume).starts(partitions)
+                mirrors = [self._appending(tp, each) for tp, each in first.items()]
+            else:
+                starts = await resume.starts(partitions)
+                first = {tp: start.checkpoint for tp, start in starts.items()}
+                mirrors = [self._sequenced(tp, start) for tp, start in starts.items()]
+            keeper = CheckpointKeeper(topic, first)
             await keeper.begin()
-            mirrors = [_mirror_of(tp, start, self._handler) for tp, start in starts.items()]
             _log.info("mirroring %d partitions as %s", len(mirrors), config.name)
             self.runner = MirrorRunner(source, target, mirrors, limits=config.limits)
             keeping = asyncio.create_task(keeper.keep(mirrors))
@@ -113,6 +123,32 @@ class _Mirroring:
                 keeping.cancel()
                 await asyncio.gather(keeping, return_exceptions=True)
                 await keeper.end(mirrors)
+
+    def _sequenced(self, tp: TopicPartition, start: Start) -> PartitionMirror:
+        checkpoint = start.checkpoint
+        return PartitionMirror(
+            tp,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            next_sequence=checkpoint.sequence,
+            target_offset=checkpoint.target_offset,
+            already_there=start.already_there,
+            is_known=start.is_known,
+            tail=start.tail,
+        )
+
+    def _appending(self, tp: TopicPartition, checkpoint: Checkpoint) -> PartitionMirror:
+        return AppendingMirror(
+            tp,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            target_offset=checkpoint.target_offset,
+            mirror_epoch=checkpoint.mirror_epoch,
+        )
 
     async def _copy(self, runner: MirrorRunner) -> MirrorStatus:
         # A place that cannot be written to must show before anything is copied.
@@ -142,22 +178,6 @@ class _Mirroring:
             write_positions(self._config.positions, status.positions, status.counts, final=final)
         if self._on_status is not None:
             self._on_status(status)
-
-
-def _mirror_of(tp: TopicPartition, start: Start, handler: BatchHandler | None) -> PartitionMirror:
-    checkpoint = start.checkpoint
-    return PartitionMirror(
-        tp,
-        checkpoint.identity,
-        checkpoint.source_offset,
-        Backoff(100, 1000),
-        handler,
-        next_sequence=checkpoint.sequence,
-        target_offset=checkpoint.target_offset,
-        already_there=start.already_there,
-        is_known=start.is_known,
-        tail=start.tail,
-    )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from shoal.mirror.checkpoints import check_name
 from shoal.model.errors import ConfigError
 
+DELIVERIES: Final = ("auto", "idempotent", "compare-and-append")
 BOOTSTRAP: Final = "bootstrap.servers"
 
 
@@ -35,6 +36,13 @@ class MirrorLimits:
     # After the order to stop: how long to wait for what is in flight.
     stop_s: float = 10.0
 
+    @property
+    def append_room_bytes(self) -> int:
+        """One compare-and-append request; less under a throttle, which must not come in jolts."""
+        if not self.max_bytes_per_s:
+            return self.request_bytes
+        return min(self.request_bytes, max(1, self.max_bytes_per_s // 8))
+
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
@@ -45,6 +53,7 @@ class MirrorConfig:
     topics: tuple[str, ...]
     # Under which a mirror finds its own work again on the target.
     name: str = "default"
+    delivery: str = "idempotent"  # or auto, compare-and-append: see `shoal.mirror.takeover`
     handler: str | None = None
     # Where to write down, now and then and at the end, how far it came.
     positions: Path | None = None
@@ -60,6 +69,10 @@ class MirrorConfig:
                     remedy=f"give --{name}-bootstrap-server host:port",
                 )
         check_name(self.name)
+        if self.delivery not in DELIVERIES:
+            raise ConfigError(
+                f"{self.delivery!r} is no delivery", remedy=f"one of {', '.join(DELIVERIES)}"
+            )
         if not self.topics or not all(self.topics):
             raise ConfigError("a mirror needs topics", remedy="give --topics a,b")
         if len(set(self.topics)) != len(self.topics):

@@ -170,7 +170,8 @@ class PartitionMirror:
             ready = self._handled(self._complete(batch))
             if self.parked is not None:
                 return
-            if ready is not None and not self._accept(ready, max(base_offset, self.position)):
+            source_offset = max(base_offset, self.position)
+            if ready is not None and not self._accept(ready, source_offset, next_offset):
                 return
         self.position = next_offset
 
@@ -210,7 +211,7 @@ class PartitionMirror:
         self.counts.changed += 1
         return changed
 
-    def _accept(self, batch: Batch, source_offset: int) -> bool:
+    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
         """Number a batch, and queue it if the target does not have it; False if that fails."""
         prepare(batch, self.identity, self.next_sequence)
         if self.already_there:

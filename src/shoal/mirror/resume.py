@@ -18,7 +18,7 @@ Rules:
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal.client.client import Client
@@ -56,10 +56,13 @@ class Start:
 class Resume:
     """Finds the starts of a mirror's partitions."""
 
-    def __init__(self, source: Client, target: Client, found: Checkpoints) -> None:
+    def __init__(
+        self, source: Client, target: Client, found: Checkpoints, *, delivery: str = IDEMPOTENT
+    ) -> None:
         self._source = source
         self._target = target
         self._found = found
+        self._delivery = delivery
 
     async def check(self, partitions: Iterable[TopicPartition]) -> None:
         """Refuse partitions of the target, which are there, that are not ours to write to."""
@@ -70,8 +73,8 @@ class Resume:
             self._check(tp, starts[tp].offset, ends[tp].offset)
 
     def _check(self, tp: TopicPartition, first: int, end: int) -> None:
-        checkpoint = self._found.get(tp)
-        if checkpoint is None or not self._is_same_target(tp, checkpoint):
+        checkpoint = self.found(tp)
+        if checkpoint is None:
             if end > first:
                 raise ConfigError(
                     f"the target's partition {tp} is not empty: it holds {end - first} offsets, "
@@ -91,7 +94,7 @@ class Resume:
                 f"the source topic {tp.topic} was deleted and made again since it was mirrored",
                 remedy="delete the target's topic, or mirror into another cluster",
             )
-        if checkpoint.delivery != IDEMPOTENT:
+        if checkpoint.delivery != self._delivery:
             raise ConfigError(
                 f"the target's partition {tp} was mirrored by {checkpoint.delivery}",
                 remedy=f"go on with --delivery {checkpoint.delivery}",
@@ -102,8 +105,8 @@ class Resume:
         old: dict[TopicPartition, Checkpoint] = {}
         new: list[TopicPartition] = []
         for tp in partitions:
-            checkpoint = self._found.get(tp)
-            if checkpoint is not None and self._is_same_target(tp, checkpoint):
+            checkpoint = self.found(tp)
+            if checkpoint is not None:
                 old[tp] = checkpoint
             else:
                 new.append(tp)
@@ -117,22 +120,31 @@ class Resume:
         first = await self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = await self._target.list_offsets(dict.fromkeys(partitions, LATEST))
         return {
-            tp: Start(self._checkpoint(tp, identity, first[tp].offset, ends[tp].offset))
+            tp: Start(
+                replace(
+                    self.new_checkpoint(tp, first[tp].offset, ends[tp].offset),
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                )
+            )
             for tp in partitions
         }
 
-    def _checkpoint(
-        self, tp: TopicPartition, identity: Identity, source_offset: int, target_offset: int
+    def found(self, tp: TopicPartition) -> Checkpoint | None:
+        """The checkpoint of a partition that is still the same."""
+        checkpoint = self._found.get(tp)
+        return checkpoint if checkpoint and self._is_same_target(tp, checkpoint) else None
+
+    def new_checkpoint(
+        self, tp: TopicPartition, source_offset: int, target_offset: int
     ) -> Checkpoint:
         return Checkpoint(
             source_cluster=self._source.cluster.cluster_id,
             source_topic_id=topic_id(self._source, tp.topic),
             target_topic_id=topic_id(self._target, tp.topic),
-            delivery=IDEMPOTENT,
+            delivery=self._delivery,
             source_offset=source_offset,
             target_offset=target_offset,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
         )
 
     def _is_same_target(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:

@@ -13,11 +13,14 @@ Rules:
 from shoal.client.delivery import Identity
 from shoal.wire.batch import (
     NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     STORED_BITS,
     TIMESTAMP_TYPE_BIT,
     Batch,
 )
-from shoal.wire.records import decode_records, encode_batch
+from shoal.wire.records import Record, decode_records, encode_batch
 
 
 def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
@@ -32,6 +35,33 @@ def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
     )
 
 
+def prepare_to_append(batch: Batch, base_offset: int) -> None:
+    """Make the header, in place, that of a batch that is written at an offset by a mirror."""
+    batch.edit(
+        base_offset=base_offset,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=batch.attributes & ~STORED_BITS,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
+
+
+def trimmed_copy(batch: Batch, *, from_offset: int) -> Batch | None:
+    """The records at and above an offset, at their offsets, or None if there are none."""
+    records = _records_from(batch, from_offset)
+    if not records:
+        return None
+    copy = encode_batch(
+        records,
+        codec=batch.codec,
+        base_offset=from_offset,
+        keep_offsets=True,
+        last_offset_delta=batch.last_offset - from_offset,
+    )
+    return Batch(memoryview(copy))
+
+
 def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     """The records at and above an offset as a batch without gaps, or None if there are none.
 
@@ -39,12 +69,16 @@ def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     producer, also where the source's broker put its own beside them: as in a batch that goes
     unopened.
     """
-    batch.check_crc()
-    batch.edit(attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT)
-    records = [record for record in decode_records(batch) if record.offset >= from_offset]
+    records = _records_from(batch, from_offset)
     if not records:
         return None
     return Batch(memoryview(encode_batch(records, codec=batch.codec)))
+
+
+def _records_from(batch: Batch, offset: int) -> list[Record]:
+    batch.check_crc()
+    batch.edit(attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT)
+    return [record for record in decode_records(batch) if record.offset >= offset]
 
 
 def same_records(batch: Batch, other: Batch) -> bool:

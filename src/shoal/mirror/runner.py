@@ -23,6 +23,7 @@ from shoal.client.client import Client
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
+from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
 from shoal.mirror.producers import last_sequence_of
@@ -34,6 +35,9 @@ from shoal.wire.fetch import FetchedPartition
 _SHORT_WAIT_MS: Final = 10
 
 _log = logging.getLogger(__name__)
+
+
+Units = list[tuple[AppendingMirror, list[Outgoing]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +184,33 @@ class MirrorRunner:
             while self._send_after <= now and self._target.free(
                 node_id, limit=IN_FLIGHT_LIMIT, now=now
             ):
-                batches = self._next_batches(mirrors, now)
-                if not batches:
+                if not (
+                    self._start_produce(node_id, mirrors, now)
+                    or self._start_append(node_id, mirrors, now)
+                ):
                     break
                 self._target.busy[node_id] = self._target.busy.get(node_id, 0) + 1
-                self._throttle(sum(out.batch.size for out in batches.values()), now)
-                self._begin(self._produce(node_id, batches))
+
+    def _start_produce(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
+        batches = self._next_batches(mirrors, now)
+        if batches:
+            self._throttle(sum(out.batch.size for out in batches.values()), now)
+            self._begin(self._produce(node_id, batches))
+        return bool(batches)
+
+    def _start_append(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
+        units: Units = []
+        room_bytes = self._limits.append_room_bytes
+        for mirror in mirrors:
+            if isinstance(mirror, AppendingMirror) and room_bytes > 0:
+                unit = mirror.next_unit(now, room_bytes)
+                if unit:
+                    units.append((mirror, unit))
+                    room_bytes -= sum(out.batch.size for out in unit)
+        if units:
+            self._throttle(self._limits.append_room_bytes - room_bytes, now)
+            self._begin(self._append(node_id, units))
+        return bool(units)
 
     def _throttle(self, size_bytes: int, now: float) -> None:
         """Wait after a request for as long as the limit gives it."""
@@ -199,7 +224,7 @@ class MirrorRunner:
         batches: dict[TopicPartition, Outgoing] = {}
         size = 0
         for mirror in mirrors:
-            outgoing = mirror.sendable(now)
+            outgoing = None if isinstance(mirror, AppendingMirror) else mirror.sendable(now)
             if outgoing is None:
                 continue
             size += outgoing.batch.size
@@ -340,6 +365,22 @@ class MirrorRunner:
             elif result.error_code in INVALIDATES_METADATA:
                 self._refresh(side)
             self._partitions[tp].answered(outgoing, result, now=now)
+
+    async def _append(self, node_id: int, units: Units) -> None:
+        side = self._target
+        wishes = {mirror.partition: mirror.appendix(unit) for mirror, unit in units}
+        try:
+            results = await side.client.compare_and_append(wishes)
+        finally:
+            side.busy[node_id] -= 1
+        now = self._loop.time()
+        for mirror, unit in units:
+            result = results[mirror.partition]
+            if result.is_ok:
+                side.backoff.succeeded()
+            elif result.error_code in INVALIDATES_METADATA:
+                self._refresh(side)
+            mirror.appended(unit, result, now=now)
 
     async def _inquire(self, mirror: PartitionMirror) -> None:
         try:

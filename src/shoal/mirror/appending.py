@@ -1,0 +1,125 @@
+"""One partition of a mirror that writes to Kafka Lite by compare-and-append; pure.
+
+Rules:
+- Batches keep their source offsets, gaps and all; only a batch in which the copy begins is
+  encoded anew. They carry no producer ids.
+- One request at a time, with as many batches as it has room for. It names the end that the
+  target must have, and is written whole or not at all.
+- After an answer that was lost, an end that is one of the lost requests' is taken for its
+  success. Any other end that was not expected is somebody else's doing, and parks the partition.
+- A mirror of a higher epoch has taken over: this one stops.
+"""
+
+from dataclasses import dataclass, field
+
+from shoal.client.appending import Appendix, AppendResult
+from shoal.client.codes import Code, facts_of
+from shoal.client.errors import error_for
+from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.rewrite import prepare_to_append, trimmed_copy
+from shoal.model.findings import Outcome
+from shoal.wire.batch import NO_SEQUENCE, Batch
+
+COMPARE_AND_APPEND = "compare-and-append"
+
+
+@dataclass(slots=True)
+class AppendingMirror(PartitionMirror):
+    """The state of one partition; `target_offset` is where the target's log ends."""
+
+    mirror_epoch: int = 0
+    _unsure: set[int] = field(default_factory=set)  # ends of requests whose answers were lost
+
+    def _complete(self, batch: Batch) -> Batch | None:
+        if batch.record_count == 0:
+            self.counts.dropped_empty += 1
+            return None
+        if batch.base_offset >= self.position:
+            return batch
+        self.counts.trimmed += 1
+        copy = trimmed_copy(batch, from_offset=self.position)
+        if copy is None:
+            self.counts.dropped_empty += 1
+        return copy
+
+    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+        prepare_to_append(batch, max(batch.base_offset, source_offset))
+        if batch.next_offset > next_offset:
+            self.park(f"the handler made more of the batch at {source_offset} than it had", None)
+            return False
+        self._queue.append(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+        self.queued_bytes += batch.size
+        return True
+
+    def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
+        """The batches of the next request, if one may be sent now."""
+        if self.parked is not None or self._in_flight or now < self.not_before:
+            return []
+        unit: list[Outgoing] = []
+        for outgoing in self._queue:
+            room_bytes -= outgoing.batch.size
+            if unit and room_bytes < 0:
+                break
+            unit.append(outgoing)
+        for outgoing in unit:
+            self.sent(outgoing)
+        return unit
+
+    def appendix(self, unit: list[Outgoing]) -> Appendix:
+        batches = [outgoing.batch.view for outgoing in unit]
+        return Appendix(self.target_offset, self.mirror_epoch, batches)
+
+    def appended(self, unit: list[Outgoing], result: AppendResult, *, now: float) -> None:
+        """What became of one request."""
+        for outgoing in unit:
+            outgoing.in_flight = False
+        self._in_flight = 0
+        end = unit[-1].batch.next_offset
+        if result.is_ok:
+            self.backoff.succeeded()
+            self._written(end)
+        elif result.is_mismatch:
+            self._found_end(result.log_end)
+        elif result.outcome is Outcome.UNKNOWN:
+            self._unsure.add(end)
+            self.not_before = now + self.backoff.failed()
+        else:
+            self._append_refused(unit, result, now)
+
+    def _found_end(self, end: int) -> None:
+        if end in self._unsure:
+            self._written(end)
+            return
+        self.park(
+            f"the target ends at {end}, not at {self.target_offset}: "
+            "somebody else writes to it, or it has lost records",
+            "let only one mirror write there; compare both with `shoal mirror verify`",
+        )
+
+    def _written(self, end: int) -> None:
+        self._unsure.clear()
+        self.target_offset = end
+        while self._queue and self._queue[0].batch.next_offset <= end:
+            first = self._queue.popleft()
+            self.queued_bytes -= first.batch.size
+            self.counts.batches += 1
+            self.counts.records += first.batch.record_count
+            self.counts.bytes += first.batch.size
+
+    def _append_refused(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
+        code = result.error_code
+        if result.is_fenced:
+            self.park("a later mirror of this name has taken over", "let only one run")
+            return
+        if code == Code.CORRUPT_MESSAGE and any(self._is_poison(out) for out in unit):
+            return
+        if result.cause is None and not facts_of(code).retriable:
+            tp = self.partition
+            error = error_for(
+                code, topic=tp.topic, partition=tp.partition, message=result.error_message
+            )
+            self.park(
+                f"the target refuses the batches from {unit[0].source_offset} on: {error}", None
+            )
+            return
+        self.not_before = now + self.backoff.failed()

@@ -1,0 +1,98 @@
+"""Where compare-and-append begins or goes on: at the end of the target's log.
+
+Rules:
+- A start takes each partition over under an epoch above the last one, and is told the end once
+  that is on all in-sync replicas. From then on an older mirror is refused.
+- The end is the truth: all below it is from the source, at the source's own offsets. The
+  checkpoint tells whose topic it is, and how far the source was dropped on purpose behind it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from shoal.client.appending import Appendix
+from shoal.client.client import Client
+from shoal.client.errors import error_for
+from shoal.client.results import EARLIEST, LATEST
+from shoal.mirror.appending import COMPARE_AND_APPEND
+from shoal.mirror.checkpoints import Checkpoint
+from shoal.mirror.resume import IDEMPOTENT, Resume
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from shoal.wire.compare_and_append import FEATURE
+
+AUTO: Final = "auto"
+
+_log = logging.getLogger(__name__)
+
+
+async def choose_delivery(wanted: str, target: Client, used: Iterable[str]) -> str:
+    """How to deliver; `used` is how this mirror's topics were delivered before."""
+    if wanted != AUTO:
+        return wanted
+    link = await target.any_link()
+    is_offered = bool(link.versions.finalized_features.get(FEATURE))
+    chosen = COMPARE_AND_APPEND if is_offered and IDEMPOTENT not in used else IDEMPOTENT
+    _log.info("delivery: %s", chosen)
+    return chosen
+
+
+class TakeOver:
+    """Finds the starts of a mirror's partitions."""
+
+    def __init__(self, source: Client, target: Client, resume: Resume) -> None:
+        self._source = source
+        self._target = target
+        self._resume = resume
+
+    async def starts(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Checkpoint]:
+        wanted = list(partitions)
+        found = {tp: self._resume.found(tp) for tp in wanted}
+        new = [tp for tp, checkpoint in found.items() if checkpoint is None]
+        firsts = await self._source.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
+        ends = await self._target.list_offsets(dict.fromkeys(new, LATEST)) if new else {}
+        known = {
+            tp: checkpoint or self._resume.new_checkpoint(tp, firsts[tp].offset, ends[tp].offset)
+            for tp, checkpoint in found.items()
+        }
+        taken = await asyncio.gather(*(self._take(tp, known[tp]) for tp in wanted))
+        return dict(zip(wanted, taken, strict=True))
+
+    async def _take(self, tp: TopicPartition, checkpoint: Checkpoint) -> Checkpoint:
+        epoch = checkpoint.mirror_epoch + 1
+        end = await self._end(tp, Appendix(checkpoint.target_offset, epoch))
+        is_new = checkpoint.mirror_epoch == 0
+        if end < checkpoint.target_offset or (is_new and end > checkpoint.source_offset):
+            raise ConfigError(
+                f"the target's partition {tp} ends at {end}; "
+                f"source offset {checkpoint.source_offset} cannot follow there",
+                remedy="delete the target's topic, or mirror with --delivery idempotent",
+            )
+        _log.info("%s goes on at offset %d, as mirror of epoch %d", tp, end, epoch)
+        return replace(
+            checkpoint,
+            mirror_epoch=epoch,
+            source_offset=max(end, checkpoint.source_offset),
+            target_offset=end,
+        )
+
+    async def _end(self, tp: TopicPartition, wish: Appendix) -> int:
+        async def attempt() -> int:
+            result = (await self._target.compare_and_append({tp: wish}))[tp]
+            if result.is_fenced:
+                raise ConfigError(
+                    f"{tp}: {result.error_message}",
+                    remedy="let only one mirror write to this topic, under one --name",
+                )
+            if result.is_ok or result.is_mismatch:
+                return result.log_end
+            raise result.cause or error_for(
+                result.error_code, topic=tp.topic, partition=tp.partition
+            )
+
+        return await self._target.retrying(attempt)
