@@ -43,6 +43,11 @@ class Writer:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 0,
+                # By default it waits up to 60 s for a broker that hangs, and up to 10 s before it
+                # tries one again that was away: what is measured is the cluster, not its client.
+                "socket.timeout.ms": 1000,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.max.ms": 100,
                 "log_level": 0,
             }
         )
