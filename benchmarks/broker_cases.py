@@ -3,7 +3,7 @@
 Every run has a topic of its own with 6 partitions and as many replicas as there are brokers (at
 most 3); consumers read what a run before has written, from the page cache. The CPU is that of
 all processes of a cluster, without the clients, which are the same for both. Before anything is
-measured both clusters have taken and given half a GB, so that Apache Kafka's JVMs are warm.
+measured both clusters have taken and given a GB, so that Apache Kafka's JVMs are warm.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ MB = 1_000_000
 _RECORDS_PER_BATCH = 63  # of 1 KiB with what surrounds them: just below 64 KiB
 _SMALL_PER_BATCH = 590  # of 100 B
 _CONNECTIONS = 50
-_WARM_UP_BYTES = 500 * MB
+_WARM_UP_BYTES = 1000 * MB
 
 # One request of six batches, or of two where three brokers lead: what a Java client sends.
 LARGE = RawProduce(batch_of(_RECORDS_PER_BATCH, KIB), _RECORDS_PER_BATCH * KIB)
@@ -69,7 +69,7 @@ class _Cases:
         yield self._case("consume 1 KiB, librdkafka", self._read_by_rdkafka, bar=1.0)
         yield self._case("produce 100 B, raw", self._raw(SMALL, size // 2), judged=False)
         yield self._case(
-            "one message of 1 KiB per request, raw", self._raw(SINGLE, 5 * MB), judged=False
+            "one message of 1 KiB per request, raw", self._raw(SINGLE, 20 * MB), judged=False
         )
         yield self._case(
             f"{_CONNECTIONS} producers and {_CONNECTIONS} consumers, raw",

@@ -17,4 +17,4 @@ CLAIM = Claim(
 )
 
 if __name__ == "__main__":
-    sys.exit(prove(CLAIM, cases(1, produce_bar=1 / 0.7, size_bytes=100 * MB)))
+    sys.exit(prove(CLAIM, cases(1, produce_bar=1 / 0.7, size_bytes=500 * MB)))

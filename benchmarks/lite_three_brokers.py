@@ -19,4 +19,4 @@ CLAIM = Claim(
 )
 
 if __name__ == "__main__":
-    sys.exit(prove(CLAIM, cases(3, produce_bar=2.0, size_bytes=60 * MB)))
+    sys.exit(prove(CLAIM, cases(3, produce_bar=2.0, size_bytes=300 * MB)))
