@@ -154,6 +154,9 @@ class AsyncLiteCluster:
     async def heal(self) -> None:
         await _finished(self.cluster.heal)
 
+    async def merged_trace(self) -> str:
+        return await _finished(self.cluster.merged_trace)
+
 
 async def _finished(call: Callable[[], ResultT]) -> ResultT:
     """What a call returns; when it is cancelled, once it has ended."""
