@@ -97,10 +97,15 @@ def test_the_performance_tools(
     assert "500 records sent" in produced
     offsets = kafka_tools("get-offsets", *server, "--topic", topic)
     assert f"{topic}:0:500" in offsets.splitlines()
+    consumed = kafka_tools(
+        "consumer-perf-test", *server, "--topic", topic, "--num-records", "500", "--hide-header"
+    )
+    # Start, end, MB, MB/s, records, records/s, and times of rebalance and fetch.
+    assert consumed.splitlines()[-1].split(", ")[4] == "500"
 
 
-def test_a_verifiable_producer(
-    kafka_tools: KafkaTools, server: tuple[str, str], topic: str
+def test_a_verifiable_producer_and_consumer(
+    kafka_tools: KafkaTools, server: tuple[str, str], topic: str, new_name: NewName
 ) -> None:
     said = kafka_tools.alone(
         "verifiable-producer", *server, "--topic", topic, "--max-messages", "100", "--acks", "-1"
@@ -108,6 +113,16 @@ def test_a_verifiable_producer(
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 100
     assert [event["acked"] for event in events if event["name"] == "tool_data"] == [100]
+    group = ("--group-id", new_name("group"), "--reset-policy", "earliest")
+    said = kafka_tools.alone(
+        "verifiable-consumer", *server, "--topic", topic, *group, "--max-messages", "100"
+    )
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    consumed = [event["count"] for event in events if event["name"] == "records_consumed"]
+    assert sum(consumed) == 100
+    committed = [event for event in events if event["name"] == "offsets_committed"]
+    assert committed
+    assert all(event["success"] for event in committed)
 
 
 def test_configs(kafka_tools: KafkaTools, server: tuple[str, str], topic: str) -> None:
