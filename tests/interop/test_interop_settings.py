@@ -13,6 +13,7 @@ TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Fewer partitions, so that a cluster is up in a blink; the others say where a node is.
 OUR_OWN_DEFAULTS = {
+    "group.initial.rebalance.delay.ms",
     "log.segment.bytes",
     "offsets.topic.num.partitions",
     "transaction.state.log.num.partitions",

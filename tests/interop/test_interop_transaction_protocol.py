@@ -77,11 +77,13 @@ class Coordinated(PlainClient):
                 **{f"v3_and_below_{name}": value for name, value in who.values.items()},
                 v3_and_below_topics=[{"name": t, "partitions": [p]} for t, p in partitions],
             )
-            codes = [
-                part.partition_error_code
+            # Apache Kafka answers in any order.
+            told = {
+                (topic.name, part.partition_index): part.partition_error_code
                 for topic in answer.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
-            ]
+            }
+            codes = [told[partition] for partition in partitions]
             if not PASSING & set(codes) or time.monotonic() > deadline_s:
                 return codes
             time.sleep(0.02)
