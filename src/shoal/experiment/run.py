@@ -10,13 +10,15 @@ Rules:
 import asyncio
 import os
 import platform
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from shoal import __version__
 from shoal.client.admin import NewTopic
@@ -150,26 +152,49 @@ def _send_and_receive(
     workers.launch(plan.workload_workers(run, experiment, addresses))
     _require(workers.wait(_begun(*names), START_TIMEOUT_S), workers, "the workers did not start")
     workers.start_at(time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6))
-    interrupted = False
+    is_cut_short = False
     limit_s = experiment.messages / experiment.rate_per_s * 3 + experiment.drain_timeout_s + 60
     deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        try:
-            # Dead producers have sent their last, and a dead consumer will not see the markers.
-            if workers.wait(_is_over(producers, consumers), WATCH_EVERY_S):
-                break
+    with _Interrupts() as interrupts:
+        # Dead producers have sent their last, and a dead consumer will not see the markers.
+        while time.monotonic() < deadline and not workers.wait(
+            _is_over(producers, consumers), WATCH_EVERY_S
+        ):
             if mirror is not None:
                 mirror.check()
             watch(_progress(workers.state(), experiment.messages))
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            workers.finish(producers)
+            if interrupts.count and not is_cut_short:
+                is_cut_short = True
+                workers.finish(producers)
     workers.stop_workers(names)
     workers.wait(_ended(*names), STOP_TIMEOUT_S)
     watch(_progress(workers.state(), experiment.messages))
-    return interrupted
+    return is_cut_short
+
+
+class _Interrupts:
+    """Counts the first Ctrl-C, and raises the second.
+
+    A `KeyboardInterrupt` would come at any line, and some lines swallow it.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._is_heard = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        if self._is_heard:
+            self._before = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def _heard(self, _number: int, _frame: object) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_heard:
+            signal.signal(signal.SIGINT, self._before)
 
 
 def _progress(state: RunState, total: int) -> Progress:

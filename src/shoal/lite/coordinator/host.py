@@ -3,11 +3,15 @@
 Rules of this file:
 - The metadata decides: who leads a partition coordinates what belongs to it. A new leader loads
   it; one that leads no more lets go of it at once.
-- The topic is made when someone first asks where a coordinator is.
+- The topic is made when someone first asks where a coordinator is. Whoever asks waits for that
+  only a moment: other requests of the same connection wait behind, and without a controller it
+  may take long. The client asks again.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from shoal.lite.codes import Code, Refused
@@ -21,6 +25,8 @@ from shoal.lite.replicas import Replicas
 from shoal.model.topics import TopicPartition
 
 ShardT = TypeVar("ShardT", bound=Shard)
+# Making a topic takes a few milliseconds if there is a controller.
+_CREATION_PATIENCE_S = 0.2
 _logger = logging.getLogger(__name__)
 
 
@@ -47,6 +53,8 @@ class CoordinatorHost(Generic[ShardT]):
         self._home = home
         self._make = make
         self._seats: dict[int, Seat[ShardT]] = {}
+        self._creation: asyncio.Task[None] | None = None
+        self._patience_ends_s = 0.0
 
     # For requests
 
@@ -87,13 +95,27 @@ class CoordinatorHost(Generic[ShardT]):
         """
         state = self._home.state
         if self.topic.name not in state.topics:
-            await self.create_topic()
+            await self._create_soon()
             state = self._home.state
         topic = state.topics.get(self.topic.name)
         record = topic and topic.partitions.get(self.partition_for(key))
         if not record or record.leader == NO_LEADER or record.leader not in state.brokers:
             raise _not_available(f"nobody leads the partition of {self.topic.name} for {key!r}")
         return state.brokers[record.leader]
+
+    async def _create_soon(self) -> None:
+        """Make the topic; waits a moment for it, together with whoever else asks."""
+        loop = asyncio.get_running_loop()
+        if self._creation is None or self._creation.done():
+            self._creation = loop.create_task(self.create_topic())
+            # Nobody may be left to hear of a refusal.
+            self._creation.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._patience_ends_s = loop.time() + _CREATION_PATIENCE_S
+        creation = self._creation
+        await asyncio.wait([creation], timeout=max(self._patience_ends_s - loop.time(), 0))
+        if not creation.done():
+            raise _not_available(f"{self.topic.name} is being made")
+        creation.result()
 
     async def create_topic(self) -> None:
         """Make the topic, unless it is there; `Refused` with COORDINATOR_NOT_AVAILABLE if not."""
@@ -137,6 +159,10 @@ class CoordinatorHost(Generic[ShardT]):
 
     async def close(self) -> None:
         """Give up everything; the broker ends."""
+        if self._creation is not None:
+            self._creation.cancel()
+            with suppress(asyncio.CancelledError, Refused):
+                await self._creation
         seats = list(self._seats.values())
         self._seats.clear()
         for seat in seats:
