@@ -120,7 +120,7 @@ class ControllerHost:
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.gather(self._joining, return_exceptions=True)
-        self._server.close()
+        await self._server.close()
         self.node.close()
         if self._peers is not None:
             await self._peers.close()

@@ -82,7 +82,7 @@ class Founding:
         try:
             await self._find()
         finally:
-            self._server.close()
+            await self._server.close()
         return taken
 
     async def _find(self) -> None:

@@ -22,6 +22,7 @@ _FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 _UNSENT_LIMIT_BYTES = 64 * 1024 * 1024
 _MOST_UNANSWERED = 10_000
 _BACKLOG = 256
+_FAREWELL_TURNS = 10
 _logger = logging.getLogger(__name__)
 
 Answer = Sequence[Part]
@@ -36,6 +37,7 @@ class ControllerServer:
         self._server: asyncio.Server | None = None
         self._callers: set[_Caller] = set()
         self._socket: socket.socket | None = None
+        self._is_closed = False
 
     def bind(self, host: str, port: int) -> int:
         """Take the port, any free one for 0; returns it."""
@@ -62,15 +64,22 @@ class ControllerServer:
     def _called(self) -> "_Caller":
         caller = _Caller(self._answer, self._callers.discard)
         self._callers.add(caller)
+        if self._is_closed:
+            caller.abort()
         return caller
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
         for caller in list(self._callers):
             caller.abort()
+        # Who is being let in at this moment is shown out before the loop may end.
+        for _ in range(_FAREWELL_TURNS):
+            if self._callers:
+                await asyncio.sleep(0)
 
 
 class _Caller(asyncio.BufferedProtocol):
@@ -81,12 +90,16 @@ class _Caller(asyncio.BufferedProtocol):
         self._on_gone = on_gone
         self._decoder = FrameDecoder(_FRAME_LIMIT_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._is_unwanted = False
         # Answers that are not sent, in the order of their requests.
         self._waiting: deque[Answer | asyncio.Future[Answer]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
+        if self._is_unwanted:
+            transport.abort()
+            return
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -137,5 +150,7 @@ class _Caller(asyncio.BufferedProtocol):
         self._on_gone(self)
 
     def abort(self) -> None:
+        # The port may be closed between the call and the connection.
+        self._is_unwanted = True
         if self._transport is not None:
             self._transport.abort()
