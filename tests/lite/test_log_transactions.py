@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.lite.codes import Code, Refused
@@ -174,6 +174,13 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, ended=st.sampled_from(Ended), share=st.floats(0, 1))
+# A marker below a snapshot that is cut off by a second cut.
+@example(
+    steps=[(1, "write"), (1, "commit"), (2, "commit"), (1, "commit"), (1, "write")]
+    + [(1, "cut")] * 2,
+    ended=Ended.CLEANLY,
+    share=0.625,
+)
 def test_a_reopened_a_cut_and_a_replicated_log_know_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[int, str]],

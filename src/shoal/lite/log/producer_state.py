@@ -244,6 +244,10 @@ class ProducerStates:
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
             self._changed_offset = max(self._changed_offset, producer.first_offset)
 
+    def restored_at(self, offset: int) -> None:
+        """What comes from a snapshot may have changed anywhere below it."""
+        self._changed_offset = max(self._changed_offset, offset - 1)
+
     def first_unstable_offset(self, high_watermark: int) -> int:
         """What readers of committed data may not reach; the high watermark if all is decided."""
         first_open = next(iter(self._open.values()), high_watermark)

@@ -33,6 +33,7 @@ def restored_producers(
         known = dict(recent.items())
         for producer_id, producer in snapshot.producers.items():
             states.restore(producer_id, completed(producer, known.get(producer_id)))
+        states.restored_at(start_offset)
     for segment in segments[place_of(segments, start_offset) :]:
         found = segment.locate(start_offset)
         if found is not None:
