@@ -12,6 +12,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -108,22 +109,17 @@ def wait_for_all(system: System, topic: str) -> None:
 
 def killed(system: System, times: int) -> list[float]:
     """Kill the leader, so many times; the seconds until writes went on."""
-    topic = system.create_topic(3, 1)
-    seconds = []
-    with Writer(system.bootstrap, topic) as writer:
-        for _ in range(times):
-            writer.next_ack_s(time.monotonic())
-            leader = leader_of(system, topic)
-            at_s = time.monotonic()
-            system.cluster.kill(leader)
-            seconds.append(round(writer.next_ack_s(at_s), 3))
-            system.cluster.restart(leader)
-            wait_for_all(system, topic)
-    return seconds
+    return _harmed(system, times, system.cluster.kill, system.cluster.restart)
 
 
 def paused(system: System, times: int) -> list[float]:
     """The same, with a leader that hangs."""
+    return _harmed(system, times, system.cluster.pause, system.cluster.resume)
+
+
+def _harmed(
+    system: System, times: int, harm: Callable[[int], None], mend: Callable[[int], None]
+) -> list[float]:
     topic = system.create_topic(3, 1)
     seconds = []
     with Writer(system.bootstrap, topic) as writer:
@@ -131,9 +127,9 @@ def paused(system: System, times: int) -> list[float]:
             writer.next_ack_s(time.monotonic())
             leader = leader_of(system, topic)
             at_s = time.monotonic()
-            system.cluster.pause(leader)
+            harm(leader)
             seconds.append(round(writer.next_ack_s(at_s), 3))
-            system.cluster.resume(leader)
+            mend(leader)
             wait_for_all(system, topic)
     return seconds
 
