@@ -167,7 +167,8 @@ def test_epochs_go_on_in_a_run_that_is_taken_up_again(run_dir: Path) -> None:
 
 
 def test_a_driver_writes_lines_of_its_own(run_dir: Path) -> None:
-    fault = {"kind": "fault", "name": "kill", "target": "w0", "began_us": 1, "ended_us": 2}
+    begin = {"kind": "fault", "fault": 1, "phase": "begin", "name": "kill", "target": "w0"}
+    fault = {**begin, "detail": {}}
     with _supervised(run_dir) as supervisor:
         supervisor.commit(fault)
         with pytest.raises(UsageError, match="no kind"):

@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
+from shoal.audit.faults import fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.latency import (
     BUCKET_BITS,
@@ -58,10 +59,7 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         groups=groups,
         promises=dict(setting.promises),
         foreign=dict(foreign),
-        faults=tuple(
-            {key: line.get(key) for key in ("name", "target", "began_us", "ended_us")}
-            for line in ledger.commits("fault")
-        ),
+        faults=tuple(asdict(window) for window in fault_windows(ledger.commits("fault"))),
         missing_scans=_missing_scans(setting, evidence.totals),
     )
 

@@ -167,6 +167,9 @@ COMMITTED: Final = 0
 ABORTED: Final = 1
 OPEN: Final = 2
 
+# Values of `phase` in lines of kind `fault`.
+FAULT_PHASES: Final = ("begin", "end")
+
 # Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
 # - lease:   worker, epoch            the worker may run; a newer epoch fences the older
 # - reserve: worker, epoch, producer, topic, lane, until
@@ -177,7 +180,10 @@ OPEN: Final = 2
 #            a marker sent after the lane's last message arrived at that group
 # - foreign: worker, cluster, count   records of other runs or without our mark
 # - ended:   worker, epoch, reason    finished | stopped | lost | failed
-# - fault:   name, target, began_us, ended_us
+# - fault:   fault, phase, name, target, detail
+#            fault number `fault` (they count from 1 in order of begin), such as a "kill" of
+#            "source/1", began or ended (phase "begin" | "end") at `at_us`; without a line of
+#            its end it lasts to the end of the run. `detail` is an object of its settings
 # - clock:   worker, epoch, low_us, high_us
 #            the worker's clock minus the driver's lay between, over the time since the last line
 COMMIT_KINDS: Final = (

@@ -1,0 +1,64 @@
+"""The faults of a run, from the lines of its commit log: windows of time.
+
+A fault that was never seen to end lasts to the end of the run. Lines that make no sense (an
+end without a begin, a number used twice, a time that is none) are a `LedgerError` that says
+which, because a window in the wrong place would put the blame for its messages there too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.model.errors import LedgerError
+from shoal.model.ledger import FAULT_PHASES
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultWindow:
+    """One fault: [began_us, ended_us), or open where `ended_us` is None."""
+
+    number: int
+    name: str
+    target: str
+    began_us: int
+    ended_us: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:
+    """Windows in order of their numbers, of commit lines of kind `fault`."""
+    begins: dict[int, Json] = {}
+    ends: dict[int, int] = {}
+    for line in lines:
+        number, at_us, phase = _whole(line, "fault"), _whole(line, "at_us"), line.get("phase")
+        if phase not in FAULT_PHASES:
+            raise LedgerError(f"the commit log has a fault line of no known phase: {line!r:.200}")
+        if number in (begins if phase == "begin" else ends):
+            raise LedgerError(f"the commit log has two lines of the {phase} of fault {number}")
+        if phase == "begin":
+            begins[number] = line
+        else:
+            ends[number] = at_us
+    if strays := sorted(ends.keys() - begins.keys()):
+        raise LedgerError(f"the commit log has an end of fault {strays[0]} and no begin")
+    return tuple(_window(number, begins[number], ends.get(number)) for number in sorted(begins))
+
+
+def _window(number: int, line: Json, ended_us: int | None) -> FaultWindow:
+    detail = line.get("detail") or {}
+    if not isinstance(detail, dict):
+        raise LedgerError(f"the detail of fault {number} in the commit log is no object")
+    name, target = str(line.get("name", "")), str(line.get("target", ""))
+    began_us = int(line["at_us"])
+    if ended_us is not None:  # clocks may be set back
+        ended_us = max(ended_us, began_us)
+    return FaultWindow(number, name, target, began_us, ended_us, detail)
+
+
+def _whole(line: Json, name: str) -> int:
+    value = line.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise LedgerError(f"{name} is no number in a fault line of the commit log: {line!r:.200}")
+    return value
