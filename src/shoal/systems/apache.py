@@ -28,6 +28,7 @@ from shoal.model.nodes import Node
 from shoal.runtime.java import Java, find_java
 from shoal.systems import apache_files
 from shoal.systems.apache_files import NodePlan
+from shoal.systems.clusters import Advertised
 from shoal.systems.guarded import GuardedProcess, last_words
 from shoal.systems.ivy import Progress, Report
 from shoal.systems.jars import NEWEST_KAFKA, fetch_jars
@@ -64,6 +65,7 @@ class ApacheCluster:
         directory: Path | None = None,
         version: str | None = None,
         properties: Mapping[str, str] | None = None,
+        advertised: Advertised | None = None,
         report: Report | None = None,
     ) -> None:
         self.name = name or f"apache-{os.getpid()}-{id(self) & 0xFFFF:x}"
@@ -71,6 +73,7 @@ class ApacheCluster:
         self._brokers = brokers
         self._named_directory = None if directory is None else directory.absolute()
         self._properties = dict(properties or {})
+        self._advertised = advertised or (lambda _node, _listener, port: port)
         self._report = report or (lambda _progress: None)
         self._directory: Path | None = None
         self._lock: IO[str] | None = None
@@ -81,7 +84,7 @@ class ApacheCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{node.port}" for node in self._plan)
+        return ",".join(f"{HOST}:{node.advertised_port}" for node in self._plan)
 
     def nodes(self) -> list[Node]:
         """Every node; the pid of one that is down is 0."""
@@ -131,6 +134,10 @@ class ApacheCluster:
         process = self._process(node_id)
         process.send(signal.SIGKILL)
         process.let_go()
+
+    def stop_node(self, node_id: int) -> None:
+        """Lets the node hand its partitions over and end."""
+        self._process(node_id).stop(STOP_TIMEOUT_S)
 
     def pause(self, node_id: int) -> None:
         self._process(node_id).pause()
@@ -204,17 +211,22 @@ class ApacheCluster:
                 f"{self._directory} holds a cluster of {len(ports)} brokers, not {self._brokers}",
                 remedy="ask for as many, or name another folder",
             )
-        if not ports or not all(is_free(port) for pair in ports for port in pair):
-            chosen = free_ports(2 * self._brokers)
-            ports = list(zip(chosen[::2], chosen[1::2], strict=True))
+        if not all(len(trio) == 3 for trio in ports):
+            ports = []  # of a version of shoal that knew fewer listeners
+        if not ports or not all(is_free(port) for trio in ports for port in trio):
+            chosen = free_ports(3 * self._brokers)
+            ports = [chosen[at : at + 3] for at in range(0, len(chosen), 3)]
         self._plan = [
             NodePlan(
                 id=number,
                 folder=self._directory / f"node-{number}",
-                port=pair[0],
-                controller_port=pair[1],
+                port=clients,
+                controller_port=controllers,
+                broker_port=brokers,
+                advertised_port=self._advertised(number, "clients", clients),
+                advertised_broker_port=self._advertised(number, "brokers", brokers),
             )
-            for number, pair in enumerate(ports, start=1)
+            for number, (clients, controllers, brokers) in enumerate(ports, start=1)
         ]
         saved |= {"engine": self.engine, "version": self.version, "ports": ports}
         saved.setdefault("cluster_id", apache_files.new_id())

@@ -56,12 +56,18 @@ appender.output.layout.pattern=[%d] %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node, as planned: broker and controller in one process."""
+    """One node, as planned: broker and controller in one process.
+
+    What others are told to connect to may be another port than the one it listens on.
+    """
 
     id: int
     folder: Path
     port: int
     controller_port: int
+    broker_port: int  # where other brokers reach it
+    advertised_port: int
+    advertised_broker_port: int
 
     @property
     def data(self) -> Path:
@@ -95,10 +101,20 @@ def server_properties(
             f"{other.id}@{HOST}:{other.controller_port}" for other in plan
         ),
         "controller.listener.names": "CONTROLLERS",
-        "inter.broker.listener.name": "CLIENTS",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLERS:PLAINTEXT",
-        "listeners": f"CLIENTS://{HOST}:{node.port},CONTROLLERS://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"CLIENTS://{HOST}:{node.port}",
+        "inter.broker.listener.name": "BROKERS",
+        "listener.security.protocol.map": ",".join(
+            f"{name}:PLAINTEXT" for name in ("CLIENTS", "BROKERS", "CONTROLLERS")
+        ),
+        "listeners": ",".join(
+            (
+                f"CLIENTS://{HOST}:{node.port}",
+                f"BROKERS://{HOST}:{node.broker_port}",
+                f"CONTROLLERS://{HOST}:{node.controller_port}",
+            )
+        ),
+        "advertised.listeners": (
+            f"CLIENTS://{HOST}:{node.advertised_port},BROKERS://{HOST}:{node.advertised_broker_port}"
+        ),
         "log.dirs": str(node.data),
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
@@ -109,7 +125,13 @@ def server_properties(
         # Groups on a test cluster are complete at once; nobody wants to wait 3 s for them.
         "group.initial.rebalance.delay.ms": "0",
     }
-    return {**ours, **properties}
+    return {**ours, **properties, **_rack(node, properties)}
+
+
+def _rack(node: NodePlan, properties: Mapping[str, str]) -> dict[str, str]:
+    """One rack of the list, in turn, so that each broker can have its own."""
+    racks = [rack.strip() for rack in properties.get("broker.rack", "").split(",")]
+    return {"broker.rack": racks[(node.id - 1) % len(racks)]} if racks != [""] else {}
 
 
 def write_node(
@@ -164,7 +186,7 @@ def bootstrap_checkpoint(jars: Path, java: Java) -> Path:
 
 
 def _format_with_tool(folder: Path, jars: Path, java: Java) -> Path:
-    node = NodePlan(id=1, folder=folder, port=1, controller_port=2)
+    node = NodePlan(1, folder, 1, 2, 3, 1, 3)
     file = folder / "server.properties"
     file.write_text(javaproperties.dumps(server_properties(node, [node], {}), timestamp=False))
     command = [str(java.executable), "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]

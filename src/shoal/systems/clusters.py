@@ -8,7 +8,7 @@ Rules of every engine:
   restarted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -18,6 +18,10 @@ from shoal.model.nodes import Node
 from shoal.systems.ivy import Progress, Report
 
 ENGINES = ("lite", "apache")
+
+# Which port a node advertises instead of the one on which it listens: given its id, the
+# listener (`clients` or `brokers`) and the real port. So a proxy can stand before each of them.
+Advertised = Callable[[int, str, int], int]
 
 
 class Cluster(Protocol):
@@ -43,6 +47,9 @@ class Cluster(Protocol):
         """Every node, also one that is down: its pid is 0 then."""
 
     def kill(self, node_id: int) -> None: ...
+
+    def stop_node(self, node_id: int) -> None:
+        """Lets the node shut down in order, and returns when it has."""
 
     def pause(self, node_id: int) -> None: ...
 
@@ -80,11 +87,13 @@ def make_cluster(
     advertise: str | None = None,
     trace: bool = False,
     properties: Mapping[str, str] | None = None,
+    advertised: Advertised | None = None,
     report: Report = no_report,
 ) -> Cluster:
     """A cluster that is not started yet; `report` hears of long steps of the start.
 
-    Without a number of brokers a Kafka Lite has as many as its folder has.
+    Without a number of brokers a Kafka Lite has as many as its folder has. A list of racks in
+    the property `broker.rack` is dealt out to the brokers in turn.
     """
     if brokers is not None and brokers < 1:
         raise UsageError(f"a cluster of {brokers} brokers cannot be", remedy="ask for 1 or more")
@@ -108,11 +117,14 @@ def make_cluster(
             directory=directory,
             version=version,
             properties=chosen,
+            advertised=advertised,
             report=report,
         )
     if engine == "lite":
         from shoal.systems.lite import LiteSystem
 
+        if advertised is not None:
+            raise ConfigError("Kafka Lite advertises the ports on which it listens")
         if version is not None:
             raise ConfigError("Kafka Lite has no versions to choose", remedy="leave it out")
         return LiteSystem(
