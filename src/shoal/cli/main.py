@@ -35,6 +35,7 @@ COMMANDS = {
     "produce": "shoal.cli.produce:produce",
     "consume": "shoal.cli.produce:consume",
     "bench": "shoal.cli.bench:bench",
+    "run": "shoal.cli.run:run",
     "runs": "shoal.cli.runs:runs",
 }
 
