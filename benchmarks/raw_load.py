@@ -41,6 +41,8 @@ _TIMEOUT_S = 60.0
 _FRAME_LIMIT_BYTES = 256 * 1024 * 1024
 _PARTITION_MAX_BYTES = 1024 * 1024
 _FETCH_MAX_BYTES = 50 * 1024 * 1024
+_NOT_READY = (3, 6)  # unknown topic or partition, not leader
+_RETRY_S = 0.05
 _FETCH_WAIT_MS = 500
 
 
@@ -203,6 +205,9 @@ async def _consume_lane(
             partial(_fetch_request, wanted), name="Fetch", timeout_s=_TIMEOUT_S
         )
         for fetched in decode_fetch_response(_FETCH_VERSION, answer).partitions:
+            if fetched.error_code in _NOT_READY:  # a leader that has not heard of the topic yet
+                await asyncio.sleep(_RETRY_S)
+                continue
             assert fetched.error_code == 0, fetched
             left.count_bytes -= len(fetched.records)
             for batch in iter_batches(fetched.records):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.client.assignors import (
@@ -110,6 +110,7 @@ def test_what_moves_is_given_up_first(members: list[Wish], sizes: dict[str, int]
 
 
 @given(st.integers(1, 6), counts)
+@example(6, {"a": 7, "b": 7, "c": 7})
 def test_a_newcomer_takes_its_share_and_nothing_else_moves(
     member_count: int, sizes: dict[str, int]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-GONE_WITHIN_S = 15.0
+GONE_WITHIN_S = 30.0  # 15 on a calm machine
 
 
 def shoal(*arguments: str) -> list[str]:

@@ -227,13 +227,13 @@ def test_controllers_can_be_cut_off_and_their_disks_fail() -> None:
         with Load(cluster, "t") as load:
             cluster.isolate(quorum.leader)
             eventually(lambda: _active(cluster) not in {None, quorum.leader})
-            cluster.move_leader("t", 0, 1 + partition_of(cluster, "t").leader % 3)
+            _move_leader(cluster)
             load.goes_on()
             cluster.heal()
             active = _active(cluster)
             assert active is not None
             cluster.fail_disk(active, syncs="EIO", writes="EIO")
-            cluster.move_leader("t", 0, 1 + partition_of(cluster, "t").leader % 3)
+            _move_leader(cluster)
             eventually(lambda: "dead" in [node.state for node in cluster.controllers()])
             load.goes_on()
             cluster.heal()
@@ -242,6 +242,11 @@ def test_controllers_can_be_cut_off_and_their_disks_fail() -> None:
         load.check(cluster)
         with pytest.raises(SystemFailure, match="no node 101"):
             cluster.fail_requests(101, ApiKey.FETCH)
+
+
+def _move_leader(cluster: LiteCluster) -> None:
+    eventually(lambda: len(partition_of(cluster, "t").isrs) == 3)
+    cluster.move_leader("t", 0, 1 + partition_of(cluster, "t").leader % 3)
 
 
 def _active(cluster: LiteCluster) -> int | None:

@@ -1,6 +1,7 @@
 """Workers as tasks of Spark: the same run as in processes, and honest when a task dies."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -79,10 +80,11 @@ def test_a_killed_task_adds_no_finding(spark: SparkSession, tmp_path: Path) -> N
 def kill_a_worker(broker_port: int) -> int:
     """One of Spark's Python processes that talk to the broker."""
     for process in psutil.Process().children(recursive=True):
-        peers = {connection.raddr[1:] for connection in process.net_connections()}
-        if "pyspark" in " ".join(process.cmdline()) and (broker_port,) in peers:
-            process.kill()
-            return int(process.pid)
+        with suppress(psutil.NoSuchProcess):  # some end just now
+            peers = {connection.raddr[1:] for connection in process.net_connections()}
+            if "pyspark" in " ".join(process.cmdline()) and (broker_port,) in peers:
+                process.kill()
+                return int(process.pid)
     raise AssertionError("no task talks to the broker")
 
 

@@ -375,12 +375,14 @@ class CoordinatorKills:
         """Whether all replicas are in sync again."""
         with admin_of(self._cluster) as admin:
             topics = admin.list_topics(timeout=PATIENCE_S).topics
+        wanted = {SOURCE, COPY, *INTERNAL}
         in_sync = [
             len(partition.isrs)
-            for topic in (SOURCE, COPY, *INTERNAL)
+            for topic in wanted & topics.keys()
             for partition in topics[topic].partitions.values()
         ]
-        return set(in_sync) == {3}
+        # A broker that has just returned may not know all topics yet.
+        return wanted <= topics.keys() and set(in_sync) == {3}
 
     # Judging
 

@@ -112,41 +112,48 @@ def _balanced(wishes: list[Wish], counts: Counts, owned: Mapping[TopicPartition,
         for topic in sorted(counts)
     }
     shares: Shares = {wish.member_id: set() for wish in circle}
-    owners: dict[TopicPartition, str] = {}
     free: list[TopicPartition] = []
     for topic, members in takers.items():
         for index in range(counts[topic] if members else 0):
             tp = TopicPartition(topic, index)
             owner = owned.get(tp)
             if owner in members and owner is not None:
-                owners[tp] = owner
                 shares[owner].add(tp)
             else:
                 free.append(tp)
     # What few members want first, so that there is someone left for it.
     for tp in sorted(free, key=lambda tp: (len(takers[tp.topic]), tp)):
-        taker = min(takers[tp.topic], key=lambda member_id: len(shares[member_id]))
-        owners[tp] = taker
-        shares[taker].add(tp)
-    _even_out(takers, shares, owners)
+        shares[_poorest(takers[tp.topic], shares)].add(tp)
+    _even_out(takers, shares)
     return shares
 
 
-def _even_out(
-    takers: Mapping[str, list[str]], shares: Shares, owners: dict[TopicPartition, str]
-) -> None:
-    """Move partitions from who has more to who has less, until no move helps."""
+def _poorest(members: list[str], shares: Shares) -> str:
+    return min(members, key=lambda member_id: len(shares[member_id]))
+
+
+def _even_out(takers: Mapping[str, list[str]], shares: Shares) -> None:
+    """Move partitions from who has most to who has less, until no move helps.
+
+    Always from who has most at that moment: whoever gives too much must be given back to,
+    and every partition that changes hands is a pause for its readers.
+    """
     is_moving = True
     while is_moving:
         is_moving = False
-        for tp in sorted(owners, key=lambda tp: (-len(shares[owners[tp]]), tp)):
-            owner = owners[tp]
-            taker = min(takers[tp.topic], key=lambda member_id: len(shares[member_id]))
-            if len(shares[owner]) > len(shares[taker]) + 1:
-                shares[owner].remove(tp)
-                shares[taker].add(tp)
-                owners[tp] = taker
-                is_moving = True
+        givers = set(shares)
+        while givers:
+            giver = max(sorted(givers), key=lambda member_id: len(shares[member_id]))
+            topics = sorted({tp.topic for tp in shares[giver]})
+            offers = [(len(shares[_poorest(takers[topic], shares)]), topic) for topic in topics]
+            if not offers or min(offers)[0] + 1 >= len(shares[giver]):
+                givers.remove(giver)
+                continue
+            topic = min(offers)[1]
+            moved = max(tp for tp in shares[giver] if tp.topic == topic)
+            shares[_poorest(takers[topic], shares)].add(moved)
+            shares[giver].remove(moved)
+            is_moving = True
 
 
 ASSIGNORS = {

@@ -74,6 +74,7 @@ class Partition:
         "_timer",
         "_unread_bytes",
         "_woken_high_watermark",
+        "_written_ms",
         "followers",
         "guards",
         "is_gone",
@@ -83,6 +84,7 @@ class Partition:
         "record",
         "replica",
         "rules",
+        "write_gap_ms",
     )
 
     def __init__(
@@ -118,6 +120,9 @@ class Partition:
         self.guards = Guards()
         self._woken_high_watermark = self.high_watermark
         self._unread_bytes = 0
+        self._written_ms = 0
+        # How long before the last write the one before it was.
+        self.write_gap_ms = 0
         # Who waits until all live replicas have deleted what lies before an offset.
         self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
 
@@ -313,6 +318,8 @@ class Partition:
         now_ms = monotonic_ms()
         if not appended.is_duplicate:
             self._unread_bytes += header.size
+            self.write_gap_ms = now_ms - self._written_ms
+            self._written_ms = now_ms
             if tracer.current is not None:
                 count, offset = header.record_count, appended.base_offset
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -34,6 +35,10 @@ from shoal.model.topics import TopicPartition
 
 STATUS_EVERY_S: Final = 1.0
 PARENT_CHECK_S: Final = 0.5
+# Whoever started this mirror may have taken the clusters along, so what is in flight may never
+# be answered; and a mirror that is killed loses nothing.
+ORPHAN_GRACE_S: Final = 5.0
+ORPHAN_EXIT_CODE: Final = 3
 
 OnStatus = Callable[[MirrorStatus], None]
 
@@ -199,3 +204,6 @@ async def _set_by_parents_death(stop: asyncio.Event, parent: int) -> None:
         await asyncio.sleep(PARENT_CHECK_S)
     _log.warning("the process that started this mirror is gone")
     stop.set()
+    last_means = threading.Timer(ORPHAN_GRACE_S, os._exit, (ORPHAN_EXIT_CODE,))
+    last_means.daemon = True
+    last_means.start()

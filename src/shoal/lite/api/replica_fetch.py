@@ -5,8 +5,8 @@ Rules of this file:
   stands for as long as the fetch is held.
 - A fetch is held until there are records for any of its partitions; what goes wrong with one is
   answered at once.
-- News of the high watermark alone are held for a moment: where records flow, they bring it
-  along, and an answer for every commit would double the requests.
+- News of the high watermark alone are held for a moment where records flow: these bring it
+  along, and an answer for every commit would double the requests. Elsewhere they leave at once.
 - If the leadership has changed while a fetch was held, nothing is given.
 """
 
@@ -25,7 +25,7 @@ from shoal.wire.fetch import EpochEnd, FetchPartition, FetchRequest, PartitionAn
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 # Short: whoever is left alone with too few in sync can only serve what it knows to be committed.
-_NEWS_PATIENCE_S = 0.005
+_NEWS_PATIENCE_MS = 5
 
 
 @dataclass(slots=True)
@@ -102,15 +102,25 @@ class _HeldFetch:
                 return True
         return False
 
-    def _has_news(self) -> bool:
+    def _news_patience_s(self) -> float | None:
+        """How long news may be held: until the next records, if those come as fast as the last
+        ones. None if there are no news."""
         follower = self._fetch.replica_id
-        return any(item.leader and item.leader.has_news_for(follower) for item in self._items)
+        gaps_ms = [
+            item.partition.write_gap_ms
+            for item in self._items
+            if item.partition and item.leader and item.leader.has_news_for(follower)
+        ]
+        if not gaps_ms:
+            return None
+        return _NEWS_PATIENCE_MS / 1000 if min(gaps_ms) <= _NEWS_PATIENCE_MS else 0.0
 
     def wait(self, wait_ms: int) -> "asyncio.Future[Answer]":
         future = self._future = self._loop.create_future()
         wait_s = wait_ms / 1000
-        if self._has_news():
-            wait_s = min(wait_s, _NEWS_PATIENCE_S)
+        patience_s = self._news_patience_s()
+        if patience_s is not None:
+            wait_s = min(wait_s, patience_s)
         self._timer = self._loop.call_later(wait_s, self._finish)
         partitions = [item.partition for item in self._items if item.partition is not None]
 
@@ -128,8 +138,8 @@ class _HeldFetch:
     def on_more(self, size_bytes: int) -> None:
         if size_bytes:
             self.on_gone()
-        elif not self._is_finishing and self._has_news():
-            soon_s = self._loop.time() + _NEWS_PATIENCE_S
+        elif not self._is_finishing and (patience_s := self._news_patience_s()) is not None:
+            soon_s = self._loop.time() + patience_s
             if self._timer.when() > soon_s:
                 self._timer.cancel()
                 self._timer = self._loop.call_at(soon_s, self._finish)
