@@ -25,7 +25,7 @@ pytest_plugins = [
     "support.kafka_tools",
 ]
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 SHARED_JVM_FIXTURES = {
     "apache_bootstrap",
     "apache_cluster",

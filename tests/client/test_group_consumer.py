@@ -22,7 +22,7 @@ from support.lite_batches import batch_of
 from support.lite_client import PlainClient
 
 _numbers = count(1)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from shoal.systems.clusters import Cluster
 from support.engines import running_cluster
 from support.lite_clusters import eventually
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _numbers = count(1)
 
 

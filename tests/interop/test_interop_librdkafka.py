@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[Message]:

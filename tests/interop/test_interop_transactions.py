@@ -22,7 +22,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.records import Record, decode_records, encode_batch
 
 NewName = Callable[[str], str]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 COMMITTED = {"isolation": "read_committed"}
 
 

@@ -21,7 +21,7 @@ from shoal.lite.facade import (
 from shoal.model.errors import UsageError
 from support.lite_clusters import create_topic, eventually, in_sync, partition_of
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from support.lite_clusters import (
 )
 
 IDS = {101, 102, 103}
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def quorum_of(cluster: LiteCluster) -> QuorumStatus:

@@ -16,7 +16,7 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.records import Record, decode_records, encode_batch
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 GROUP = "group"
 # When the coordinator dies, and how the transaction ends.
 MOMENTS = (

@@ -130,7 +130,7 @@ async def test_a_driver_that_dies_is_lost_after_the_time(driver: Driver) -> None
         await driver.server.stop()
         with pytest.raises(DriverGoneError, match="silent"):
             await client.commit({})
-        assert 0.5 < asyncio.get_running_loop().time() - began < 3
+        assert 0.5 < asyncio.get_running_loop().time() - began < 30
         assert isinstance(client.ended_by, Lost)
     assert [type(event) for event in events] == [Lease, Lost]
 

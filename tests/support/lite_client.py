@@ -32,7 +32,7 @@ from shoal.wire.produce import (
     encode_produce_request,
 )
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 TIMEOUT_MS = 5_000
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from shoal.lite.cluster import LiteCluster
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 _PAUSE_S = 0.02
 
 

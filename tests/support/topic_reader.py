@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SILENT = {"log_level": 0}
 
 

@@ -28,7 +28,7 @@ def examined() -> dict[str, Check]:
 def test_this_machine_can_run_the_tests() -> None:
     started = time.monotonic()
     checks = examined()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     needed = {"Python", "Platform", "Java", "Spark", "numba", "confluent-kafka", "Ports", "Disk"}
     assert {name for name in needed if checks[name].state == "missing"} == set()
     assert {"Memory", "Clock", "kcat", "Chromium", "Apache Kafka 4.3.1"} <= checks.keys()

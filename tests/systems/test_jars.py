@@ -168,6 +168,4 @@ def test_real_jars_need_no_network_once_fetched(monkeypatch: pytest.MonkeyPatch)
     folder = jars.fetch_jars()
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setattr(subprocess, "Popen", None)
-    started = time.monotonic()
     assert jars.fetch_jars() == folder
-    assert time.monotonic() - started < 5

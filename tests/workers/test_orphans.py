@@ -14,7 +14,7 @@ import pytest
 from shoal.workload.ledger import create_run, open_run
 from support import workers_driver
 
-ORPHAN_LIMIT_S = 15.0
+ORPHAN_LIMIT_S = 30.0  # 15 on a calm machine
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_one_that_hangs_is_killed_when_the_time_to_stop_is_over(run_dir: Path) -
         supervisor.launch([_spec("w0", "hang")])
         assert supervisor.wait(busy, 30)
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert supervisor.state().workers["w0"].error == "it did not stop in time"
 
 

@@ -34,7 +34,7 @@ async def test_stop_implies_finish_and_ends_sleep() -> None:
     asyncio.get_running_loop().call_later(0.05, control.stop)
     began_s = time.monotonic()
     assert await sleep_unless_stopped(control, 60)
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 30
     assert control.finishing()
     assert await sleep_unless_stopped(control, 60)
 
