@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import command
+from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, MirrorLimits
 from shoal.mirror.positions import read_positions
@@ -34,7 +34,7 @@ COPIED = 30_000
 
 @pytest.fixture(autouse=True)
 def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "STATUS_EVERY_S", 0.05)
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
-from shoal.mirror import command
+from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.handlers import load_handler
@@ -27,7 +27,7 @@ COUNT = 2000
 
 @pytest.fixture(autouse=True)
 def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "STATUS_EVERY_S", 0.05)
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from shoal.cli.main import execute
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import command
+from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.runner import MirrorStatus
@@ -92,7 +92,7 @@ def test_a_mirrors_copy_is_equal_and_one_that_lags_is_not_yet(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command, "STATUS_EVERY_S", 0.05)
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
     create_topic(source, "copied", 1, 1, retention_ms="-1")
     _send(source, "copied", _messages())
     _copy(source, target, "copied", COUNT)

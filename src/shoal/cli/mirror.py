@@ -101,8 +101,8 @@ def run_command(
         on_status=_reporter(),
     )
     console.say(_told(status))
-    if status.parked:
-        raise status.parked[0]
+    if problems := status.parked + status.refused:
+        raise problems[0]
 
 
 @mirror.command("verify")

@@ -67,13 +67,14 @@ class NewTopic:
 
 
 class ConfigEntry(NamedTuple):
-    """One configuration value; `source` and `value` are None where the broker does not tell."""
+    """One configuration value; None where the broker does not tell."""
 
     name: str
     value: str | None
     is_default: bool
     is_read_only: bool
     is_sensitive: bool
+    is_topics_own: bool = False  # set for this topic, not inherited
 
 
 class ConfigChange(NamedTuple):
@@ -355,4 +356,5 @@ def _entry(entry: Any) -> ConfigEntry:
         is_default=entry.config_source == 5,
         is_read_only=entry.read_only,
         is_sensitive=entry.is_sensitive,
+        is_topics_own=entry.config_source == 1,
     )

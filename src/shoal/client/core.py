@@ -13,6 +13,7 @@ Rules of this file:
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -224,6 +225,9 @@ class Core:
         self.pool.know(cluster.brokers)
         if link_of_answer is not None:
             self._keep_bootstrap_link(link_of_answer)
+        if topics is None:
+            # Of a topic that is not in the answer something older may still be known.
+            return replace(cluster, topics={name: cluster.topics[name] for name in answer.topics})
         return cluster
 
     async def _metadata_from_anyone(self, topics: list[str] | None) -> tuple[Link | None, Any]:

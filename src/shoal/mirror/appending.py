@@ -114,7 +114,7 @@ class AppendingMirror(PartitionMirror):
         if code == Code.CORRUPT_MESSAGE and any(self._is_poison(out) for out in unit):
             return
         if result.cause is None and not facts_of(code).retriable:
-            tp = self.partition
+            tp = self.target
             error = error_for(
                 code, topic=tp.topic, partition=tp.partition, message=result.error_message
             )

@@ -55,6 +55,8 @@ class Checkpoint:
     sequence: int = 0
     # Of compare-and-append.
     mirror_epoch: int = 0
+    # Where the target's topic has another name.
+    source_topic: str | None = None
 
     @property
     def identity(self) -> Identity:
@@ -162,7 +164,9 @@ def _value(checkpoint: Checkpoint) -> bytes:
 def _checkpoint(value: dict[str, Any]) -> Checkpoint:
     if value["format"] != FORMAT:
         raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
-    return Checkpoint(**{each.name: value[each.name] for each in fields(Checkpoint)})
+    return Checkpoint(
+        **{each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
+    )
 
 
 def _take(found: Checkpoints, record: Record, topic: str) -> None:

@@ -98,7 +98,7 @@ class Outgoing:
 class PartitionMirror:
     """The state of one partition."""
 
-    partition: TopicPartition
+    partition: TopicPartition  # of the source
     identity: Identity
     position: int  # the source offset to fetch next
     backoff: Backoff
@@ -108,6 +108,7 @@ class PartitionMirror:
     already_there: int = 0  # records still to be passed over: the target has them
     is_known: bool = False  # whether the target's leader remembers our producer
     tail: Batch | None = None  # the last of what is already there, as the target stores it
+    writes_to: TopicPartition | None = None  # the target's, where it has another name
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -117,6 +118,10 @@ class PartitionMirror:
     _in_flight: int = 0
     _recovering: bool = False
     _out_of_sequence: bool = False
+
+    @property
+    def target(self) -> TopicPartition:
+        return self.writes_to or self.partition
 
     @property
     def done(self) -> int:
@@ -337,7 +342,7 @@ class PartitionMirror:
             if not self.counts.displaced:
                 _log.error(
                     "%s: somebody else writes to the target: a batch is at offset %d, not %d",
-                    self.partition,
+                    self.target,
                     outgoing.target_offset,
                     self.target_offset,
                 )
@@ -354,7 +359,7 @@ class PartitionMirror:
         if code == Code.CORRUPT_MESSAGE and self._is_poison(outgoing):
             return
         if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
-            error = result.error(self.partition)
+            error = result.error(self.target)
             self.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
             return
         self.not_before = max(self.not_before, now + self.backoff.failed())

@@ -27,32 +27,46 @@ _log = logging.getLogger(__name__)
 class CheckpointKeeper:
     """The checkpoints of one running mirror."""
 
-    def __init__(self, topic: CheckpointTopic, first: Mapping[TopicPartition, Checkpoint]) -> None:
+    def __init__(self, topic: CheckpointTopic) -> None:
         self._topic = topic
-        self._written: Checkpoints = dict(first)
+        self._written: Checkpoints = {}
+        self._mirrors: dict[TopicPartition, PartitionMirror] = {}
 
-    async def begin(self) -> None:
-        """Claim the partitions, before anything is written to them."""
+    async def claim(self, first: Mapping[TopicPartition, Checkpoint]) -> None:
+        """Claim target partitions, before anything is written to them."""
         await self._topic.make()
-        await self._topic.write(self._written)
+        await self._topic.write(first)
+        self._written.update(first)
 
-    async def keep(self, mirrors: Iterable[PartitionMirror]) -> None:
+    def follow(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """From now on, of partitions that were claimed."""
+        self._mirrors.update((mirror.target, mirror) for mirror in mirrors)
+
+    async def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """No longer of these, after a last word: another may go on with them."""
+        ended = list(mirrors)
+        await self._write(ended)
+        for mirror in ended:
+            self._mirrors.pop(mirror.target, None)
+            self._written.pop(mirror.target, None)
+
+    async def keep(self) -> None:
         """Write down now and then how far the mirrors are; until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            await self._write(mirrors)
+            await self._write(list(self._mirrors.values()))
 
-    async def end(self, mirrors: Iterable[PartitionMirror]) -> None:
+    async def end(self) -> None:
         try:
             async with asyncio.timeout(LAST_WORD_S):
-                await self._write(mirrors)
+                await self._write(list(self._mirrors.values()))
         except TimeoutError:
             _log.warning("the last checkpoint could not be written in time")
 
     async def _write(self, mirrors: Iterable[PartitionMirror]) -> None:
         moved: Checkpoints = {}
         for mirror in mirrors:
-            old = self._written[mirror.partition]
+            old = self._written[mirror.target]
             new = replace(
                 old,
                 source_offset=mirror.done,
@@ -60,7 +74,7 @@ class CheckpointKeeper:
                 target_offset=mirror.target_offset,
             )
             if new != old:
-                moved[mirror.partition] = new
+                moved[mirror.target] = new
         try:
             await self._topic.write(moved)
         except ClientError as error:

@@ -29,6 +29,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.client.sessions import new_identity
 from shoal.mirror.checkpoints import Checkpoint, Checkpoints
 from shoal.mirror.producers import last_sequence_of
+from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches, sequence_after
@@ -64,16 +65,16 @@ class Resume:
         self._found = found
         self._delivery = delivery
 
-    async def check(self, partitions: Iterable[TopicPartition]) -> None:
+    async def check(self, routes: Iterable[Route]) -> None:
         """Refuse partitions of the target, which are there, that are not ours to write to."""
-        wanted = list(partitions)
+        wanted = {route.target: route for route in routes}
         starts = await self._target.list_offsets(dict.fromkeys(wanted, EARLIEST))
         ends = await self._target.list_offsets(dict.fromkeys(wanted, LATEST))
-        for tp in wanted:
-            self._check(tp, starts[tp].offset, ends[tp].offset)
+        for tp, route in wanted.items():
+            self._check(route, starts[tp].offset, ends[tp].offset)
 
-    def _check(self, tp: TopicPartition, first: int, end: int) -> None:
-        checkpoint = self.found(tp)
+    def _check(self, route: Route, first: int, end: int) -> None:
+        checkpoint, tp = self.found(route), route.target
         if checkpoint is None:
             if end > first:
                 raise ConfigError(
@@ -89,9 +90,16 @@ class Resume:
                 f"{checkpoint.source_cluster}",
                 remedy="mirror into another topic, or under another --name",
             )
-        if checkpoint.source_topic_id != topic_id(self._source, tp.topic):
+        if (checkpoint.source_topic or tp.topic) != route.source.topic:
             raise ConfigError(
-                f"the source topic {tp.topic} was deleted and made again since it was mirrored",
+                f"the target's partition {tp} was mirrored from another topic, "
+                f"{checkpoint.source_topic or tp.topic}",
+                remedy="let each topic of the source have a topic of its own at the target",
+            )
+        if checkpoint.source_topic_id != topic_id(self._source, route.source.topic):
+            raise ConfigError(
+                f"the source topic {route.source.topic} was deleted and made again "
+                "since it was mirrored",
                 remedy="delete the target's topic, or mirror into another cluster",
             )
         if checkpoint.delivery != self._delivery:
@@ -100,51 +108,60 @@ class Resume:
                 remedy=f"go on with --delivery {checkpoint.delivery}",
             )
 
-    async def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
+    async def starts(self, routes: Iterable[Route]) -> dict[Route, Start]:
         """Where each partition begins or goes on."""
-        old: dict[TopicPartition, Checkpoint] = {}
-        new: list[TopicPartition] = []
-        for tp in partitions:
-            checkpoint = self.found(tp)
+        old: dict[Route, Checkpoint] = {}
+        new: list[Route] = []
+        for route in routes:
+            checkpoint = self.found(route)
             if checkpoint is not None:
-                old[tp] = checkpoint
+                old[route] = checkpoint
             else:
-                new.append(tp)
-        resumed = await asyncio.gather(*(self._resumed(tp, old[tp]) for tp in old))
+                new.append(route)
+        resumed = await asyncio.gather(*(self._resumed(r.target, old[r]) for r in old))
         return dict(zip(old, resumed, strict=True)) | await self._fresh(new)
 
-    async def _fresh(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Start]:
-        if not partitions:
+    async def _fresh(self, routes: list[Route]) -> dict[Route, Start]:
+        if not routes:
             return {}
         identity = await new_identity(self._target)
-        first = await self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = await self._target.list_offsets(dict.fromkeys(partitions, LATEST))
+        first, ends = await self.extent(routes)
         return {
-            tp: Start(
+            route: Start(
                 replace(
-                    self.new_checkpoint(tp, first[tp].offset, ends[tp].offset),
+                    self.new_checkpoint(route, first[route], ends[route]),
                     producer_id=identity.producer_id,
                     producer_epoch=identity.epoch,
                 )
             )
-            for tp in partitions
+            for route in routes
         }
 
-    def found(self, tp: TopicPartition) -> Checkpoint | None:
-        """The checkpoint of a partition that is still the same."""
-        checkpoint = self._found.get(tp)
-        return checkpoint if checkpoint and self._is_same_target(tp, checkpoint) else None
+    async def extent(self, routes: list[Route]) -> tuple[dict[Route, int], dict[Route, int]]:
+        """Where new partitions begin at the source, and where they end at the target."""
+        first = await self._source.list_offsets({r.source: EARLIEST for r in routes})
+        ends = await self._target.list_offsets({r.target: LATEST for r in routes})
+        return (
+            {route: first[route.source].offset for route in routes},
+            {route: ends[route.target].offset for route in routes},
+        )
 
-    def new_checkpoint(
-        self, tp: TopicPartition, source_offset: int, target_offset: int
-    ) -> Checkpoint:
+    def found(self, route: Route) -> Checkpoint | None:
+        """The checkpoint of a target partition that is still the same."""
+        checkpoint = self._found.get(route.target)
+        is_same = checkpoint and self._is_same_target(route.target, checkpoint)
+        return checkpoint if is_same else None
+
+    def new_checkpoint(self, route: Route, source_offset: int, target_offset: int) -> Checkpoint:
+        source_topic, target_topic = route.source.topic, route.target.topic
         return Checkpoint(
             source_cluster=self._source.cluster.cluster_id,
-            source_topic_id=topic_id(self._source, tp.topic),
-            target_topic_id=topic_id(self._target, tp.topic),
+            source_topic_id=topic_id(self._source, source_topic),
+            target_topic_id=topic_id(self._target, target_topic),
             delivery=self._delivery,
             source_offset=source_offset,
             target_offset=target_offset,
+            source_topic=None if source_topic == target_topic else source_topic,
         )
 
     def _is_same_target(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:

@@ -8,6 +8,8 @@ Rules:
 - Fetching and producing overlap; memory is bounded by what is fetched and unacknowledged.
 - Record sets are views into the fetched frame, edited there and sent from there.
 - A parked partition stays parked; the mirror ends by itself only when all are.
+- Partitions may come (`add`) and go (`release`) while it runs. One that goes is no longer
+  fetched, and is out once what was sent of it has been answered.
 """
 
 import asyncio
@@ -38,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 Units = list[tuple[AppendingMirror, list[Outgoing]]]
+Singles = list[tuple[PartitionMirror, Outgoing]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class MirrorStatus:
     positions: Mapping[TopicPartition, int]
     lag: int  # source offsets that may be read and are not done; -1 while that is not known
     parked: tuple[ShoalError, ...]
+    refused: tuple[ShoalError, ...] = ()  # why some topics are not copied at all
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class _Side:
     """What the runner keeps about one of the two clusters."""
 
     client: Client
-    topics: frozenset[str]
+    topics: set[str]
     backoff: Backoff
     busy: dict[int, int] = field(default_factory=dict)  # requests under way, by node
     not_before: dict[int, float] = field(default_factory=dict)  # by node
@@ -72,18 +76,18 @@ class MirrorRunner:
         self,
         source: Client,
         target: Client,
-        partitions: Iterable[PartitionMirror],
+        partitions: Iterable[PartitionMirror] = (),
         *,
         limits: MirrorLimits,
     ) -> None:
-        self._partitions = {mirror.partition: mirror for mirror in partitions}
-        topics = frozenset(tp.topic for tp in self._partitions)
-        self._source = _Side(source, topics, Backoff(100, 2000))
-        self._target = _Side(target, topics, Backoff(100, 2000))
+        self._partitions: dict[TopicPartition, PartitionMirror] = {}
+        self._source = _Side(source, set(), Backoff(100, 2000))
+        self._target = _Side(target, set(), Backoff(100, 2000))
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._topic_ids = {name: _topic_id(source, name) for name in topics}
-        self._in_turn = deque(self._partitions.values())
+        self._topic_ids: dict[str, UUID | None] = {}
+        self._in_turn: deque[PartitionMirror] = deque()
+        self._leaving: dict[TopicPartition, asyncio.Event] = {}
         self._fetching: set[TopicPartition] = set()
         self._fetch_after: dict[TopicPartition, float] = {}
         self._inquiring: set[TopicPartition] = set()
@@ -94,6 +98,45 @@ class MirrorRunner:
         self._ended = asyncio.Event()
         self._stopping = False
         self._failure: BaseException | None = None
+        self._take_in(partitions)
+
+    def add(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """Copy these too. Their topics are known to both clients."""
+        self._take_in(mirrors)
+        self._pump()
+
+    def _take_in(self, mirrors: Iterable[PartitionMirror]) -> None:
+        for mirror in mirrors:
+            self._partitions[mirror.partition] = mirror
+            self._in_turn.append(mirror)
+            topic = mirror.partition.topic
+            self._source.topics.add(topic)
+            self._target.topics.add(mirror.target.topic)
+            self._topic_ids.setdefault(topic, _topic_id(self._source.client, topic))
+
+    async def release(self, partitions: Iterable[TopicPartition]) -> list[PartitionMirror]:
+        """Copy these no longer; returns them when nothing of them is in flight."""
+        going = [self._partitions[tp] for tp in partitions]
+        for mirror in going:
+            self._leaving[mirror.partition] = asyncio.Event()
+            mirror.forget_unsent()
+        self._pump()
+        for mirror in going:
+            await self._leaving[mirror.partition].wait()
+            del self._leaving[mirror.partition]
+        return going
+
+    def _see_off(self) -> None:
+        """Let those go of which nothing is in flight any more."""
+        for tp, gone in self._leaving.items():
+            mirror = self._partitions.get(tp)
+            if mirror is not None and (mirror.parked or not mirror.queued_bytes):
+                del self._partitions[tp]
+                self._in_turn.remove(mirror)
+                self._fetch_after.pop(tp, None)
+                if not any(each.topic == tp.topic for each in self._partitions):
+                    self._topic_ids.pop(tp.topic, None)
+                gone.set()
 
     async def run(self) -> None:
         """Copy until `stop`, or until every partition is parked."""
@@ -107,6 +150,8 @@ class MirrorRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            for gone in self._leaving.values():
+                gone.set()
         if self._failure is not None:
             raise self._failure
 
@@ -136,6 +181,7 @@ class MirrorRunner:
     def _pump(self) -> None:
         if self._ended.is_set():
             return
+        self._see_off()
         if self._is_over():
             self._ended.set()
             return
@@ -149,7 +195,8 @@ class MirrorRunner:
     def _is_over(self) -> bool:
         if self._stopping:
             return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
-        return all(mirror.parked is not None for mirror in self._partitions.values())
+        parked = [mirror.parked is not None for mirror in self._partitions.values()]
+        return bool(parked) and all(parked)
 
     def _start_fetches(self, now: float) -> None:
         queued_bytes = sum(mirror.queued_bytes for mirror in self._partitions.values())
@@ -174,6 +221,7 @@ class MirrorRunner:
     def _wants_data(self, mirror: PartitionMirror, now: float) -> bool:
         return (
             mirror.partition not in self._fetching
+            and mirror.partition not in self._leaving
             and mirror.queued_bytes < self._limits.partition_bytes
             and self._fetch_after.get(mirror.partition, 0.0) <= now
         )
@@ -194,7 +242,7 @@ class MirrorRunner:
     def _start_produce(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
         batches = self._next_batches(mirrors, now)
         if batches:
-            self._throttle(sum(out.batch.size for out in batches.values()), now)
+            self._throttle(sum(out.batch.size for _, out in batches), now)
             self._begin(self._produce(node_id, batches))
         return bool(batches)
 
@@ -217,11 +265,9 @@ class MirrorRunner:
         if self._limits.max_bytes_per_s:
             self._send_after = now + size_bytes / self._limits.max_bytes_per_s
 
-    def _next_batches(
-        self, mirrors: Iterable[PartitionMirror], now: float
-    ) -> dict[TopicPartition, Outgoing]:
+    def _next_batches(self, mirrors: Iterable[PartitionMirror], now: float) -> Singles:
         """One batch of each partition that has one to send, as far as a request has room."""
-        batches: dict[TopicPartition, Outgoing] = {}
+        batches: Singles = []
         size = 0
         for mirror in mirrors:
             outgoing = None if isinstance(mirror, AppendingMirror) else mirror.sendable(now)
@@ -231,7 +277,7 @@ class MirrorRunner:
             if batches and size > self._limits.request_bytes:
                 break
             mirror.sent(outgoing)
-            batches[mirror.partition] = outgoing
+            batches.append((mirror, outgoing))
         return batches
 
     def _start_inquiries(self) -> None:
@@ -249,7 +295,7 @@ class MirrorRunner:
         for mirror in mirrors:
             if mirror.parked is not None:
                 continue
-            leader = cluster.leader(mirror.partition)
+            leader = cluster.leader(mirror.partition if side is self._source else mirror.target)
             if leader is None:
                 self._refresh(side)
             else:
@@ -318,7 +364,7 @@ class MirrorRunner:
     def _take(self, fetched: Fetched) -> None:
         for tp, part in fetched.items():
             mirror = self._partitions.get(tp)
-            if mirror is None or mirror.parked is not None:
+            if mirror is None or mirror.parked is not None or tp in self._leaving:
                 continue
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
@@ -349,33 +395,33 @@ class MirrorRunner:
         else:
             mirror.park(f"the source cannot be read: {error}", None)
 
-    async def _produce(self, node_id: int, batches: dict[TopicPartition, Outgoing]) -> None:
+    async def _produce(self, node_id: int, batches: Singles) -> None:
         side = self._target
         try:
             results = await side.client.produce_to(
-                node_id, {tp: out.batch.view for tp, out in batches.items()}, acks=-1
+                node_id, {mirror.target: out.batch.view for mirror, out in batches}, acks=-1
             )
         finally:
             side.busy[node_id] -= 1
         now = self._loop.time()
-        for tp, outgoing in batches.items():
-            result = results[tp]
+        for mirror, outgoing in batches:
+            result = results[mirror.target]
             if result.is_ok:
                 side.backoff.succeeded()
             elif result.error_code in INVALIDATES_METADATA:
                 self._refresh(side)
-            self._partitions[tp].answered(outgoing, result, now=now)
+            mirror.answered(outgoing, result, now=now)
 
     async def _append(self, node_id: int, units: Units) -> None:
         side = self._target
-        wishes = {mirror.partition: mirror.appendix(unit) for mirror, unit in units}
+        wishes = {mirror.target: mirror.appendix(unit) for mirror, unit in units}
         try:
             results = await side.client.compare_and_append(wishes)
         finally:
             side.busy[node_id] -= 1
         now = self._loop.time()
         for mirror, unit in units:
-            result = results[mirror.partition]
+            result = results[mirror.target]
             if result.is_ok:
                 side.backoff.succeeded()
             elif result.error_code in INVALIDATES_METADATA:
@@ -385,7 +431,7 @@ class MirrorRunner:
     async def _inquire(self, mirror: PartitionMirror) -> None:
         try:
             last_sequence = await last_sequence_of(
-                self._target.client, mirror.partition, mirror.identity
+                self._target.client, mirror.target, mirror.identity
             )
             mirror.told_last_sequence(last_sequence, now=self._loop.time())
         except ClientError as error:
@@ -422,4 +468,4 @@ def _topic_id(client: Client, topic: str) -> UUID | None:
 
 def _total(lags: Iterable[int]) -> int:
     known = list(lags)
-    return -1 if min(known) < 0 else sum(known)
+    return -1 if min(known, default=0) < 0 else sum(known)

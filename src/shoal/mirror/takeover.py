@@ -16,10 +16,10 @@ from typing import Final
 from shoal.client.appending import Appendix
 from shoal.client.client import Client
 from shoal.client.errors import error_for
-from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.appending import COMPARE_AND_APPEND
 from shoal.mirror.checkpoints import Checkpoint
 from shoal.mirror.resume import IDEMPOTENT, Resume
+from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.compare_and_append import FEATURE
@@ -43,24 +43,20 @@ async def choose_delivery(wanted: str, target: Client, used: Iterable[str]) -> s
 class TakeOver:
     """Finds the starts of a mirror's partitions."""
 
-    def __init__(self, source: Client, target: Client, resume: Resume) -> None:
-        self._source = source
+    def __init__(self, target: Client, resume: Resume) -> None:
         self._target = target
         self._resume = resume
 
-    async def starts(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Checkpoint]:
-        wanted = list(partitions)
-        found = {tp: self._resume.found(tp) for tp in wanted}
-        new = [tp for tp, checkpoint in found.items() if checkpoint is None]
-        firsts = await self._source.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
-        ends = await self._target.list_offsets(dict.fromkeys(new, LATEST)) if new else {}
+    async def starts(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
+        wanted = list(routes)
+        found = {route: self._resume.found(route) for route in wanted}
+        new = [route for route, checkpoint in found.items() if checkpoint is None]
+        first, ends = await self._resume.extent(new) if new else ({}, {})
         known = {
-            tp: checkpoint or self._resume.new_checkpoint(tp, firsts[tp].offset, ends[tp].offset)
-            for tp, checkpoint in found.items()
+            route: checkpoint or self._resume.new_checkpoint(route, first[route], ends[route])
+            for route, checkpoint in found.items()
         }
-        taken = await asyncio.gather(*(self._take(tp, known[tp]) for tp in wanted))
+        taken = await asyncio.gather(*(self._take(r.target, known[r]) for r in wanted))
         return dict(zip(wanted, taken, strict=True))
 
     async def _take(self, tp: TopicPartition, checkpoint: Checkpoint) -> Checkpoint:

@@ -1,127 +1,224 @@
-"""Before the first batch: which partitions there are, and a target to write to.
+"""Which topics are copied where, and that the target has what they need.
 
 Rules:
-- A target topic that is missing is made with the source's partition count and those of its
-  configs that decide what fits in and how long it stays. `compression.type` and
-  `message.timestamp.type` stay the target's own: only then a batch keeps its bytes and its
-  timestamps.
-- A target topic that is there must have as many partitions at least, and be empty or written
-  by this mirror (`shoal.mirror.resume` tells).
-- Nothing is made before everything that can be checked has been checked.
+- Topics are chosen by expressions (`shoal.mirror.patterns`) and named by a policy
+  (`shoal.mirror.naming`); a plain name that the source does not have is told.
+- A target topic that is missing is made with the source's partition count and settings
+  (`shoal.mirror.topic_configs`). One that is there must have as many partitions at least, fit
+  the source's settings, and be empty or written by this mirror (`shoal.mirror.resume` tells).
+- One that this mirror writes already grows with the source's, and its settings follow.
+- Nothing is made for a topic before everything about it that can be checked has been checked.
+  A topic that cannot be copied is refused with its reason, and looked at again the next time;
+  others go on.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from dataclasses import dataclass, field
 
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.errors import UnsupportedByBroker, error_for
-from shoal.model.errors import ConfigError, UsageError
+from shoal.client.errors import ClientError, UnsupportedByBroker, error_for
+from shoal.client.metadata import ClusterMetadata
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.naming import is_internal
+from shoal.mirror.routes import Route
+from shoal.mirror.topic_configs import Entries, changes_for, check_compatible, wanted_configs
+from shoal.model.errors import ConfigError, ShoalError, UsageError
 from shoal.model.topics import TopicPartition
-
-COPIED_CONFIGS: Final = (
-    "cleanup.policy",
-    "max.message.bytes",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
-    "retention.bytes",
-    "retention.ms",
-)
 
 _log = logging.getLogger(__name__)
 
-
-CheckTarget = Callable[[list[TopicPartition]], Awaitable[None]]
-
-
-async def prepare_topics(
-    source: Client, target: Client, topics: Iterable[str], check: CheckTarget
-) -> list[TopicPartition]:
-    """Make or check the target's topics; returns the partitions to copy.
-
-    `check` is asked about those partitions that are there already.
-    """
-    names = list(topics)
-    partitions = await _source_partitions(source, names)
-    there = await _target_partitions(target, names)
-    for name, count in there.items():
-        if count < len(partitions[name]):
-            raise ConfigError(
-                f"the target's topic {name} has {count} partitions, "
-                f"the source's has {len(partitions[name])}",
-                remedy="add partitions to it, or delete it and let the mirror make it",
-            )
-    if there:
-        await check([tp for name in there for tp in partitions[name]])
-    missing = [name for name in names if name not in there]
-    if missing:
-        await _create(source, target, {name: len(partitions[name]) for name in missing})
-        await _await_topics(target, missing)
-    return [tp for name in names for tp in partitions[name]]
+# Is asked about partitions of the target that are there already; raises if they may not be
+# written to, and returns whether this mirror has written to them.
+CheckTarget = Callable[[list[Route]], Awaitable[bool]]
 
 
-async def _source_partitions(source: Client, names: list[str]) -> dict[str, list[TopicPartition]]:
-    cluster = await source.metadata(names, refresh=True)
-    for name in names:
-        error = cluster.topics[name].error
-        if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+@dataclass(slots=True)
+class TopicPlan:
+    """What a look at both clusters found."""
+
+    routes: list[Route] = field(default_factory=list)
+    refused: dict[str, ShoalError] = field(default_factory=dict)  # by topic of the source
+
+
+class Topics:
+    """The topics of one flow."""
+
+    def __init__(
+        self, source: Client, target: Client, config: MirrorConfig, check: CheckTarget
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._rules = config.rules
+        self._naming = config.rules.naming
+        self._selection = config.selection()
+        self._excluded = config.excluded_configs()
+        self._check = check
+        self._accepted: dict[str, int] = {}  # topic of the source: partitions that are copied
+        self._refused: dict[str, str] = {}
+
+    async def look(self) -> TopicPlan:
+        """Look at both clusters, and make what the target lacks."""
+        names = await self._chosen()
+        sources = await self._source.metadata(names, refresh=True)
+        targets = await self._target.metadata(map(self._naming.target_of, names), refresh=True)
+        plan = TopicPlan()
+        taken: dict[str, str] = {}
+        for name in names:
+            target_name = self._naming.target_of(name)
+            try:
+                other = taken.setdefault(target_name, name)
+                if other != name:
+                    raise ConfigError(  # noqa: TRY301 - all reasons to refuse a topic are raised
+                        f"{name} would be copied into {target_name}, as is {other}",
+                        remedy="give each topic of the source a name of its own at the target",
+                    )
+                await self._prepare(name, target_name, sources, targets)
+            except (ConfigError, UsageError, ClientError) as error:
+                if isinstance(error, ClientError) and error.retriable and not self._accepted:
+                    raise
+                plan.refused[name] = error
+            plan.routes += self._routes(name)
+        self._tell(plan)
+        return plan
+
+    async def sync_configs(self) -> None:
+        """Let the settings of the target's topics follow those of the source's."""
+        names = list(self._accepted)
+        theirs = {name: self._naming.target_of(name) for name in names}
+        source = await _described(self._source, names)
+        target = await _described(self._target, theirs.values())
+        for name in names:
+            wanted = wanted_configs(source.get(name, {}), self._excluded)
+            changes = changes_for(wanted, target.get(theirs[name], {}), self._excluded)
+            if not changes:
+                continue
+            try:
+                await self._target.admin.alter_configs(
+                    {Resource(ResourceType.TOPIC, theirs[name]): changes}
+                )
+                _log.info("%s: set %s", theirs[name], ", ".join(each.name for each in changes))
+            except ClientError as error:
+                _log.warning("the settings of %s cannot be changed: %s", theirs[name], error)
+
+    async def _chosen(self) -> list[str]:
+        there = (await self._source.retrying(self._source.metadata)).topics
+        naming = self._naming
+        found = [
+            name
+            for name, topic in there.items()
+            if (self._selection.takes(name) or naming.is_heartbeats(name))
+            and not topic.is_internal
+            and not is_internal(name)
+            and not naming.is_cycle(name)
+        ]
+        named = [n for n in self._selection.named if n not in there and self._selection.takes(n)]
+        return sorted({*found, *named})
+
+    def _routes(self, name: str) -> list[Route]:
+        target = self._naming.target_of(name)
+        return [
+            Route(TopicPartition(name, number), TopicPartition(target, number))
+            for number in range(self._accepted.get(name, 0))
+        ]
+
+    async def _prepare(
+        self, name: str, target_name: str, sources: ClusterMetadata, targets: ClusterMetadata
+    ) -> None:
+        count = _partition_count(sources, name)
+        if count is None:
             raise UsageError(
                 f"the source has no topic {name}", remedy="check --topics, or create it first"
             )
-        if error != Code.NONE:
-            raise error_for(error, topic=name)
-    return {name: cluster.partitions_of(name) for name in names}
+        there = _partition_count(targets, target_name)
+        known = self._accepted.get(name, 0)
+        if there is None:
+            if known:
+                raise ConfigError(
+                    f"the target's topic {target_name} was deleted",
+                    remedy="start the mirror again: it makes the topic anew and copies all of it",
+                )
+            await self._create(name, target_name, count)
+        elif not known:
+            await self._check_there(name, target_name, count, there)
+        elif there < count:
+            await self._grow(target_name, count)
+        self._accepted[name] = count
 
+    async def _check_there(self, name: str, target_name: str, count: int, there: int) -> None:
+        routes = [
+            Route(TopicPartition(name, number), TopicPartition(target_name, number))
+            for number in range(min(count, there))
+        ]
+        is_ours = await self._check(routes)
+        if there < count and not is_ours:
+            raise ConfigError(
+                f"the target's topic {target_name} has {there} partitions, "
+                f"the source's has {count}",
+                remedy="add partitions to it, or delete it and let the mirror make it",
+            )
+        source = await _described(self._source, [name])
+        target = await _described(self._target, [target_name])
+        check_compatible(target_name, source.get(name, {}), target.get(target_name, {}))
+        if there < count:
+            await self._grow(target_name, count)
 
-async def _target_partitions(target: Client, names: list[str]) -> dict[str, int]:
-    """Partition counts of those topics that exist."""
-    cluster = await target.metadata(names, refresh=True)
-    there = {}
-    for name in names:
-        error = cluster.topics[name].error
-        if error == Code.NONE:
-            there[name] = len(cluster.topics[name].partitions)
-        elif error != Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise error_for(error, topic=name)
-    return there
+    async def _create(self, name: str, target_name: str, count: int) -> None:
+        described = await _described(self._source, [name])
+        new = NewTopic(
+            target_name,
+            partitions=count,
+            replication_factor=self._rules.replication_factor,
+            configs=wanted_configs(described.get(name, {}), self._excluded),
+        )
+        await self._target.admin.create_topics([new])
+        await self._await_partitions(target_name, count)
+        _log.info("made at the target: %s with %d partitions", target_name, count)
 
+    async def _grow(self, target_name: str, count: int) -> None:
+        await self._target.admin.create_partitions({target_name: count})
+        await self._await_partitions(target_name, count)
+        _log.info("the target's topic %s has %d partitions now", target_name, count)
 
-async def _await_topics(target: Client, names: list[str]) -> None:
-    """Until the cluster's metadata has them, and so their ids."""
+    async def _await_partitions(self, name: str, count: int) -> None:
+        """Until the cluster's metadata has them, and so the topic's id."""
 
-    async def look() -> None:
-        cluster = await target.metadata(names, refresh=True)
-        for name in names:
+        async def look() -> None:
+            cluster = await self._target.metadata([name], refresh=True)
             if cluster.topics[name].error != Code.NONE:
                 raise error_for(cluster.topics[name].error, topic=name)
+            if len(cluster.topics[name].partitions) < count:
+                raise error_for(Code.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=count - 1)
 
-    await target.retrying(look)
+        await self._target.retrying(look)
 
-
-async def _create(source: Client, target: Client, counts: dict[str, int]) -> None:
-    configs = await _configs(source, list(counts))
-    new = [
-        NewTopic(name, partitions=count, configs=configs.get(name, {}))
-        for name, count in counts.items()
-    ]
-    await target.admin.create_topics(new)
-    _log.info("made at the target: %s", ", ".join(counts))
+    def _tell(self, plan: TopicPlan) -> None:
+        for name, error in plan.refused.items():
+            if self._refused.get(name) != str(error):
+                _log.error("%s is not copied, others go on: %s", name, error)
+        self._refused = {name: str(error) for name, error in plan.refused.items()}
 
 
-async def _configs(source: Client, names: list[str]) -> dict[str, dict[str, str]]:
-    resources = [Resource(ResourceType.TOPIC, name) for name in names]
-    try:
-        described = await source.admin.describe_configs(resources, names=COPIED_CONFIGS)
-    except UnsupportedByBroker as error:
-        _log.warning("the target gets its own defaults as configs: %s", error)
+def _partition_count(cluster: ClusterMetadata, name: str) -> int | None:
+    """None where the topic does not exist."""
+    topic = cluster.topics[name]
+    if topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    if topic.error != Code.NONE:
+        raise error_for(topic.error, topic=name)
+    return len(topic.partitions)
+
+
+async def _described(client: Client, topics: Iterable[str]) -> dict[str, Entries]:
+    """The settings of topics; nothing where the cluster does not tell."""
+    resources = [Resource(ResourceType.TOPIC, name) for name in topics]
+    if not resources:
         return {}
-    return {
-        resource.name: {
-            entry.name: entry.value
-            for entry in entries.values()
-            if entry.name in COPIED_CONFIGS and entry.value is not None
-        }
-        for resource, entries in described.items()
-    }
+    try:
+        described = await client.admin.describe_configs(resources)
+    except UnsupportedByBroker as error:
+        _log.warning("settings of topics cannot be compared: %s", error)
+        return {}
+    return {resource.name: entries for resource, entries in described.items()}

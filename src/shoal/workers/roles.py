@@ -99,8 +99,8 @@ async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
 
     config = MirrorConfig.from_json(assignment.task)
     status = await mirror_until(control.wait_stop, config, on_status=report)
-    if status.parked:
-        raise status.parked[0]
+    if problems := status.parked + status.refused:
+        raise problems[0]
 
 
 @asynccontextmanager

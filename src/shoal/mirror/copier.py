@@ -1,0 +1,169 @@
+"""Copies the partitions that it is given, in this process: starts, checkpoints, the runner.
+
+Rules:
+- `assign` says which partitions it should copy from now on. New ones begin where the target's
+  truth says (`shoal.mirror.resume`, `shoal.mirror.takeover`); those that are gone are let go
+  when nothing of them is in flight and a last checkpoint is written.
+- Checkpoints are read anew before partitions are begun: another process may have been there.
+- A target partition is claimed by a checkpoint before the first record goes to it.
+- A topic that cannot be begun is refused with its reason, and others are begun.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+
+from shoal.client.backoff import Backoff
+from shoal.client.client import Client
+from shoal.mirror.appending import COMPARE_AND_APPEND, AppendingMirror
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.core import PartitionMirror
+from shoal.mirror.handlers import load_handler
+from shoal.mirror.keeper import CheckpointKeeper
+from shoal.mirror.resume import Resume, Start
+from shoal.mirror.routes import Route
+from shoal.mirror.runner import MirrorRunner, MirrorStatus
+from shoal.mirror.takeover import TakeOver, choose_delivery
+from shoal.model.errors import ConfigError, ShoalError
+
+_log = logging.getLogger(__name__)
+
+
+class Copier:
+    """The copying part of one mirror. Make it and use it in one event loop."""
+
+    def __init__(self, source: Client, target: Client, config: MirrorConfig) -> None:
+        self._source = source
+        self._target = target
+        self._config = config
+        self._handler = None if config.handler is None else load_handler(config.handler)
+        self._checkpoints = CheckpointTopic(target, config.name)
+        self._keeper = CheckpointKeeper(self._checkpoints)
+        self._runner = MirrorRunner(source, target, limits=config.limits)
+        self._routes: dict[Route, PartitionMirror] = {}
+        self._resume = Resume(source, target, {})
+        self._delivery = config.delivery
+        self._assigning = asyncio.Lock()
+        self.refused: dict[str, ShoalError] = {}  # by topic of the source
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is being copied."""
+        return list(self._routes)
+
+    async def prepare(self) -> None:
+        """Find out how to deliver, and what is there of earlier starts."""
+        found = await self._checkpoints.read()
+        used = {checkpoint.delivery for checkpoint in found.values()}
+        self._delivery = await choose_delivery(self._config.delivery, self._target, used)
+        self._resume = Resume(self._source, self._target, found, delivery=self._delivery)
+
+    async def check(self, routes: list[Route]) -> bool:
+        """Refuse target partitions that are not ours to write to; whether any is ours."""
+        await self._resume.check(routes)
+        return any(self._resume.found(route) for route in routes)
+
+    async def assign(self, routes: Iterable[Route]) -> None:
+        """Copy these, and no others."""
+        wanted = set(routes)
+        async with self._assigning:
+            await self._let_go([route for route in self._routes if route not in wanted])
+            await self._begin_all([r for r in sorted(wanted) if r not in self._routes])
+
+    async def run(self) -> None:
+        """Copy until `stop`, or until everything is parked."""
+        keeping = asyncio.create_task(self._keeper.keep())
+        try:
+            await self._runner.run()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._keeper.end()
+
+    def stop(self) -> None:
+        """Send no more, and let `run` end when all is answered."""
+        self._runner.stop()
+
+    def status(self) -> MirrorStatus:
+        return self._runner.status()
+
+    async def _begin_all(self, routes: list[Route]) -> None:
+        self.refused.clear()
+        if not routes:
+            return
+        try:
+            await self._begin(routes)
+        except ConfigError as error:
+            topics = sorted({route.source.topic for route in routes})
+            if len(topics) == 1:
+                self.refused[topics[0]] = error
+                return
+            # One of them: which one shows when each is begun alone.
+            for topic in topics:
+                await self._begin_alone(topic, [r for r in routes if r.source.topic == topic])
+
+    async def _begin_alone(self, topic: str, routes: list[Route]) -> None:
+        try:
+            await self._begin(routes)
+        except ConfigError as error:
+            _log.error("%s is not copied, others go on: %s", topic, error)
+            self.refused[topic] = error
+
+    async def _begin(self, routes: list[Route]) -> None:
+        await self._source.metadata({route.source.topic for route in routes})
+        await self._target.metadata({route.target.topic for route in routes})
+        if self._routes:
+            # Not the first: another process may have copied some of them meanwhile.
+            found = await self._checkpoints.read()
+            self._resume = Resume(self._source, self._target, found, delivery=self._delivery)
+        if self._delivery == COMPARE_AND_APPEND:
+            first = await TakeOver(self._target, self._resume).starts(routes)
+            begun = {route: self._appending(route, each) for route, each in first.items()}
+        else:
+            starts = await self._resume.starts(routes)
+            first = {route: start.checkpoint for route, start in starts.items()}
+            begun = {route: self._sequenced(route, start) for route, start in starts.items()}
+        await self._keeper.claim({route.target: each for route, each in first.items()})
+        self._keeper.follow(begun.values())
+        self._routes.update(begun)
+        _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
+        self._runner.add(begun.values())
+
+    async def _let_go(self, routes: list[Route]) -> None:
+        if not routes:
+            return
+        mirrors = await self._runner.release([route.source for route in routes])
+        with contextlib.suppress(TimeoutError):
+            await self._keeper.let_go(mirrors)
+        for route in routes:
+            del self._routes[route]
+
+    def _sequenced(self, route: Route, start: Start) -> PartitionMirror:
+        checkpoint = start.checkpoint
+        return PartitionMirror(
+            route.source,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            next_sequence=checkpoint.sequence,
+            target_offset=checkpoint.target_offset,
+            already_there=start.already_there,
+            is_known=start.is_known,
+            tail=start.tail,
+            writes_to=route.target,
+        )
+
+    def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
+        return AppendingMirror(
+            route.source,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            target_offset=checkpoint.target_offset,
+            mirror_epoch=checkpoint.mirror_epoch,
+            writes_to=route.target,
+        )

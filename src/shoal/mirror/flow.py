@@ -1,0 +1,125 @@
+"""One flow of a mirror: topics found, copied, and looked after, until it is stopped.
+
+Rules:
+- It begins by looking at both clusters. If nothing can be copied then, it raises the reason;
+  afterwards what cannot be copied is told in its status, and tried again.
+- Duties beside the copying (new topics, settings) never end it: what fails is logged and
+  tried again at its next turn.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+from shoal.client.client import Client
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copier import Copier
+from shoal.mirror.positions import write_positions
+from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.topics import TopicPlan, Topics
+from shoal.model.errors import LedgerError, ShoalError
+
+STATUS_EVERY_S: Final = 1.0
+
+OnStatus = Callable[[MirrorStatus], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Flow:
+    """One source, one target, one set of topics."""
+
+    def __init__(self, config: MirrorConfig, on_status: OnStatus | None = None) -> None:
+        self._config = config
+        self._on_status = on_status
+        self._copier: Copier | None = None
+        self._plan = TopicPlan()
+
+    @property
+    def copies(self) -> bool:
+        """Whether it has begun, and so must be stopped in order."""
+        return self._copier is not None
+
+    def stop(self) -> None:
+        if self._copier is not None:
+            self._copier.stop()
+
+    async def run(self) -> MirrorStatus:
+        config = self._config
+        async with Client(config.source) as source, Client(config.target) as target:
+            copier = Copier(source, target, config)
+            await copier.prepare()
+            topics = Topics(source, target, config, copier.check)
+            await self._assign(topics, copier)
+            if not copier.routes and (refused := self._refused(copier)):
+                raise refused[0]
+            self._copier = copier
+            duties = [asyncio.create_task(each) for each in self._duties(topics, copier)]
+            try:
+                return await self._copy(copier)
+            finally:
+                for duty in duties:
+                    duty.cancel()
+                await asyncio.gather(*duties, return_exceptions=True)
+
+    def _duties(self, topics: Topics, copier: Copier) -> list[Coroutine[Any, Any, None]]:
+        rules = self._config.rules
+        duties = []
+        if rules.refresh_s:
+            duties.append(_every(rules.refresh_s, lambda: self._assign(topics, copier)))
+        if rules.sync_configs:
+            duties.append(_every(rules.sync_configs_s, topics.sync_configs, at_once=True))
+        return duties
+
+    async def _assign(self, topics: Topics, copier: Copier) -> None:
+        self._plan = await topics.look()
+        await copier.assign(self._plan.routes)
+
+    def _refused(self, copier: Copier) -> list[ShoalError]:
+        return [*self._plan.refused.values(), *copier.refused.values()]
+
+    async def _copy(self, copier: Copier) -> MirrorStatus:
+        # A place that cannot be written to must show before anything is copied.
+        self._report(copier, final=False)
+        reporting = asyncio.create_task(self._report_now_and_then(copier))
+        in_order = False
+        try:
+            await copier.run()
+            in_order = True
+        finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+            status = self._report(copier, final=in_order)
+        return status
+
+    async def _report_now_and_then(self, copier: Copier) -> None:
+        while True:
+            await asyncio.sleep(STATUS_EVERY_S)
+            try:
+                self._report(copier, final=False)
+            except LedgerError as error:
+                _log.warning("%s", error)
+
+    def _report(self, copier: Copier, *, final: bool) -> MirrorStatus:
+        status = replace(copier.status(), refused=tuple(self._refused(copier)))
+        if self._config.positions is not None:
+            write_positions(self._config.positions, status.positions, status.counts, final=final)
+        if self._on_status is not None:
+            self._on_status(status)
+        return status
+
+
+async def _every(
+    pause_s: float, duty: Callable[[], Awaitable[None]], *, at_once: bool = False
+) -> None:
+    """Do it again and again; what fails is told and does not end it."""
+    if not at_once:
+        await asyncio.sleep(pause_s)
+    while True:
+        try:
+            await duty()
+        except ShoalError as error:
+            _log.warning("%s", error)
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,65 @@
+"""What a topic is called at the target; pure.
+
+Rules:
+- `identity` keeps names; `default` puts the source's alias and a separator before them: the two
+  policies of MirrorMaker 2. A rename of a single topic goes before both.
+- With `default` a topic that already comes from the target's alias, over however many hops, is
+  not copied back: that would go round for ever. With `identity` nothing in a name tells.
+- Internal topics (Kafka's, Connect's, MirrorMaker's and our own) are never copied.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shoal.model.errors import ConfigError
+
+IDENTITY: Final = "identity"
+PREFIX: Final = "default"
+POLICIES: Final = (IDENTITY, PREFIX)
+HEARTBEATS: Final = "heartbeats"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How one flow names topics."""
+
+    policy: str = IDENTITY
+    source_alias: str = "source"
+    target_alias: str = "target"
+    separator: str = "."
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ConfigError(
+                f"{self.policy!r} is no replication policy", remedy=f"one of {', '.join(POLICIES)}"
+            )
+        if not self.separator and self.policy == PREFIX:
+            raise ConfigError("the separator of a replication policy must not be empty")
+
+    @property
+    def keeps_names(self) -> bool:
+        return self.policy == IDENTITY and not self.renames
+
+    def target_of(self, topic: str) -> str:
+        """The name that a topic of the source has at the target."""
+        if topic in self.renames:
+            return self.renames[topic]
+        if self.policy == PREFIX or self.is_heartbeats(topic):
+            return f"{self.source_alias}{self.separator}{topic}"
+        return topic
+
+    def is_heartbeats(self, topic: str) -> bool:
+        return topic == HEARTBEATS or topic.endswith(f"{self.separator}{HEARTBEATS}")
+
+    def is_cycle(self, topic: str) -> bool:
+        """Whether a topic of the source came from the target."""
+        if self.policy == IDENTITY and not self.is_heartbeats(topic):
+            return False
+        *aliases, _ = topic.split(self.separator)
+        return self.target_alias in aliases
+
+
+def is_internal(topic: str) -> bool:
+    return topic.startswith(("__", ".")) or topic.endswith((".internal", "-internal"))

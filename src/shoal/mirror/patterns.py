@@ -1,0 +1,75 @@
+"""Which names of topics, groups and settings are meant: MirrorMaker 2's lists of expressions.
+
+Rules, as in MirrorMaker 2:
+- A list is separated by commas; each entry is a regular expression that must match a whole
+  name. A plain name is an expression too: that of itself.
+- What a list of exclusions matches is out, also if it is named by the other list.
+- `PLAIN` entries are asked for by name, so that one that is missing can be told.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from shoal.model.errors import ConfigError
+
+# MirrorMaker 2's defaults.
+TOPICS_EXCLUDE: Final = (r"mm2.*\.internal", r".*\.replica", r"__.*")
+GROUPS_EXCLUDE: Final = (r"console-consumer-.*", r"connect-.*", r"__.*")
+CONFIGS_EXCLUDE: Final = (
+    r"follower\.replication\.throttled\.replicas",
+    r"leader\.replication\.throttled\.replicas",
+    r"message\.timestamp\.difference\.max\.ms",
+    r"log\.message\.timestamp\.before\.max\.ms",
+    r"log\.message\.timestamp\.after\.max\.ms",
+    r"message\.timestamp\.type",
+    r"unclean\.leader\.election\.enable",
+    r"min\.insync\.replicas",
+)
+PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class Patterns:
+    """A list of expressions."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self.entries = tuple(entries)
+        try:
+            self._compiled = [re.compile(entry) for entry in self.entries]
+        except re.error as error:
+            raise ConfigError(
+                f"{error.pattern!r} is no regular expression: {error}",
+                remedy="write names or expressions, separated by commas, such as orders,pay.*",
+            ) from error
+
+    def match(self, name: str) -> bool:
+        return any(each.fullmatch(name) for each in self._compiled)
+
+    @property
+    def plain(self) -> list[str]:
+        """The entries that are names."""
+        return [entry for entry in self.entries if PLAIN.fullmatch(entry)]
+
+
+class Selection:
+    """What one list takes and another does not refuse."""
+
+    def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
+        self._include = Patterns(include)
+        self._exclude = Patterns(exclude)
+
+    def takes(self, name: str) -> bool:
+        return self._include.match(name) and not self._exclude.match(name)
+
+    def excludes(self, name: str) -> bool:
+        return self._exclude.match(name)
+
+    @property
+    def named(self) -> list[str]:
+        """Names that are asked for as such."""
+        return self._include.plain
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The entries of a list as users write it."""
+    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
