@@ -40,7 +40,7 @@ def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Pa
     assert Result.from_json(json.loads(json.dumps(there.to_json()))) == there
 
     tables = {path.stem: path for path in (run / "tables").iterdir()}
-    assert set(tables) == {"findings", "metrics", "latencies", "streams", "seconds"}
+    assert set(tables) == {"findings", "metrics", "latencies", "streams", "windows", "seconds"}
     found = {row["finding"]: row["count"] for row in pq.read_table(tables["findings"]).to_pylist()}
     assert found == {name: finding.count for name, finding in there.findings.items()}
     spark.read.parquet(str(tables["latencies"])).createOrReplaceTempView("latencies")

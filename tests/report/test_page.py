@@ -17,6 +17,7 @@ from shoal.model.result import (
     Series,
     Stage,
     Strip,
+    Window,
 )
 from shoal.report.page import render
 
@@ -118,6 +119,24 @@ class _Balance(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def test_faults_have_rows_and_are_shaded_in_pictures_over_time() -> None:
+    latency = {"e2e_intended": Latency(10, 0, 5.0, 9, {"p50": 5, "p99": 9})}
+    counts = dict.fromkeys(("attempts", "lost", "deliveries", "re_reads", "delivered"), 10)
+    kill = Window(1, counts, findings={"reordered": 3}, latency_us=latency, time_to_detect_us=2000)
+    group = sample_group(windows=(kill, Window(None, counts, latency_us=latency)))
+    began_us = group.series.start_s * 1_000_000 + 500_000
+    fault = {"fault": 1, "name": "kill", "target": "source/<1>", "began_us": began_us}
+    result = Result("r", "g", {"g": group}, faults=({**fault, "ended_us": None, "detail": {}},))
+    page = render(result, MANIFEST)
+    assert "<td>1: kill</td><td>source/&lt;1&gt;</td><td>from 0.5 s</td>" in page
+    assert "never</td>" in page
+    assert "fault 1: 3 reordered" in page
+    assert page.count('<rect class="fault"') == 2
+    parser = _Balance()
+    parser.feed(page)
+    assert parser.open == []
 
 
 def test_tags_are_balanced() -> None:

@@ -19,8 +19,10 @@ from shoal.audit.arrays import (
     ints,
 )
 from shoal.audit.evidence import NEVER, Deliveries, Places, offset_of, partition_of
+from shoal.audit.latency import histogram
 from shoal.audit.order import Units, late_elements, summarise
 from shoal.audit.parts import Part, part
+from shoal.audit.segments import histogram_by_segment
 from shoal.audit.view import CellView
 from shoal.model.findings import Finding
 from shoal.model.ledger import OUTCOMES
@@ -34,6 +36,7 @@ class Book:
     def __init__(self, view: CellView, outcome: Array) -> None:
         self._view, self._outcome = view, outcome
         self._tallies: dict[str | None, dict[str, Ints]] = {}
+        self._segments: dict[str | None, dict[str, Ints]] = {}
         self._parts = [part("streams", [list(stream) for stream in view.index.streams])]
 
     def parts(self) -> list[Part]:
@@ -41,7 +44,11 @@ class Book:
             part("tally", [group, list(counts)], np.stack(list(counts.values()), axis=1))
             for group, counts in self._tallies.items()
         ]
-        return [*self._parts, *tallies]
+        segments = [
+            part("segments", [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            for group, counts in self._segments.items()
+        ]
+        return [*self._parts, *tallies, *segments]
 
     def write(self, kind: str, label: Any, rows: Any = ()) -> None:
         self._parts.append(part(kind, label, rows))
@@ -54,6 +61,22 @@ class Book:
         """One for each slot (which may be given several times)."""
         if len(slots):
             self.add(group, name, self._view.index.per_stream(slots))
+            self.count_times(group, name, self._view.segment[slots])
+
+    def count_times(self, group: str | None, name: str, segments: Ints) -> None:
+        """One for each entry, between the edges of faults; NONE is left out."""
+        edges_us = self._view.setting.edges_us
+        if edges_us:
+            counts = np.bincount(segments + 1, minlength=len(edges_us) + 2)[1:]
+            held = self._segments.setdefault(group, {})
+            held[name] = held[name] + counts if name in held else counts
+
+    def measure(self, group: str | None, name: str, slots: Ints, waits_us: Ints) -> None:
+        """A latency of each slot."""
+        self.write("latency", [group, name], histogram(waits_us))
+        if self._view.setting.edges_us:
+            rows = histogram_by_segment(self._view.segment[slots], waits_us)
+            self.write("latency segment", [group, name], rows)
 
     def find(
         self,
@@ -140,10 +163,14 @@ def write_order(
         book.write("spans", label, span)
     for number in np.flatnonzero(table[:, 6]).tolist():
         unit = units.slice(starts[number], ends[number])
-        in_order = unit.sequence[np.argsort(unit.key, kind="stable")]
-        late = in_order[late_elements(in_order)] // view.setting.stretch
+        by_key = np.argsort(unit.key, kind="stable")
+        is_late = late_elements(unit.sequence[by_key])
+        late = unit.sequence[by_key][is_late] // view.setting.stretch
         label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
         book.write("late", label, np.stack(counts_of_values(late), axis=1))
+        if view.setting.edges_us:
+            late = unit.segment[by_key][is_late]
+            book.write("late segments", label, np.stack(counts_of_values(late), axis=1))
 
 
 def spans_of(offsets: Ints, gap: int) -> Ints:

@@ -17,8 +17,9 @@ from shoal.audit.book import Book, is_measured, spans_of, write_order, write_ran
 from shoal.audit.evidence import NEVER, gather_places, offset_of, partition_of
 from shoal.audit.fidelity import Alterations, compare_copies
 from shoal.audit.group import GroupJudge
-from shoal.audit.latency import histogram, per_second
+from shoal.audit.latency import per_second
 from shoal.audit.parts import Part
+from shoal.audit.segments import segments_of
 from shoal.audit.setting import Cluster, Setting
 from shoal.audit.supersession import latest_rows
 from shoal.audit.tasks import MessageCell
@@ -80,12 +81,13 @@ def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
     sent = times.sent_us[times.sent_us != NONE]
     write_range(book, None, "sent", sent)
     book.write("second", [None, "sent"], per_second(sent))
+    book.count_times(None, "sent during", segments_of(sent, view.setting.edges_us))
     write_range(book, None, "published", times.acked_us[times.acked_us != NONE])
     measured = is_measured(view) & (times.sent_us != NONE)
     book.count(None, "measured sent", np.flatnonzero(measured))
     write_range(book, None, "measured sent", times.sent_us[measured])
-    acked = measured & (times.acked_us != NONE)
-    book.write("latency", [None, "producer"], histogram((times.acked_us - times.sent_us)[acked]))
+    acked = np.flatnonzero(measured & (times.acked_us != NONE))
+    book.measure(None, "producer", acked, (times.acked_us - times.sent_us)[acked])
 
 
 # ---------------------------------------------------------------- logs

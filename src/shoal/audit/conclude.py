@@ -1,14 +1,14 @@
 """The result of an audit, from what was counted. No judgement but `verdict`'s is made here."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
-from shoal.audit.faults import fault_windows
+from shoal.audit.faults import FaultWindow, fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.latency import (
     BUCKET_BITS,
@@ -19,14 +19,17 @@ from shoal.audit.latency import (
 )
 from shoal.audit.merge import Totals, latency_maxima
 from shoal.audit.polls import Step
+from shoal.audit.segments import MOST_WINDOWS
 from shoal.audit.setting import Setting, Stream
 from shoal.audit.settle import Polls
 from shoal.audit.verdict import decide, decide_stages, sentence
+from shoal.audit.windows import judge_windows
 from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import (
     FindingResult,
     GroupResult,
     Metrics,
+    Ratios,
     Result,
     Series,
     Strip,
@@ -49,7 +52,8 @@ class Evidence:
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
     setting = evidence.setting
-    groups = {group: _Group(evidence, group).result() for group in setting.groups}
+    faults = fault_windows(ledger.commits("fault"))
+    groups = {group: _Group(evidence, group, faults).result() for group in setting.groups}
     foreign: dict[str, int] = defaultdict(int)
     for line in ledger.commits("foreign"):
         foreign[str(line.get("cluster"))] += int(line.get("count", 0))
@@ -59,7 +63,7 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         groups=groups,
         promises=dict(setting.promises),
         foreign=dict(foreign),
-        faults=tuple(asdict(window) for window in fault_windows(ledger.commits("fault"))),
+        faults=tuple(fault.to_json() for fault in faults),
         missing_scans=_missing_scans(setting, evidence.totals),
     )
 
@@ -75,9 +79,9 @@ def _missing_scans(setting: Setting, totals: Totals) -> tuple[str, ...]:
 class _Group:
     """One group's result in the making."""
 
-    def __init__(self, evidence: Evidence, group: str) -> None:
+    def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
         self.setting, self.totals, self.polls = evidence.setting, evidence.totals, evidence.polls
-        self.group = group
+        self.group, self.faults = group, faults[:MOST_WINDOWS]
         self.counts = self._all_counts()
 
     def _all_counts(self) -> dict[str, int]:
@@ -115,6 +119,7 @@ class _Group:
             lanes=tuple(self._lanes()),
             series=self._series(),
             strips=tuple(self._strips()),
+            windows=judge_windows(self.setting, self.totals, self.group, self.faults),
             histogram=tuple(self._histogram()),
         )
 
@@ -165,8 +170,7 @@ class _Group:
         }
         lost = sum(counts.get(finding, 0) for finding in LOST)
         pending = counts.get(Finding.PENDING, 0)
-        deliveries, ok = plain["deliveries"], plain["ok"]
-        copies = deliveries - plain["re_reads"] - plain["delivered"]
+        ok, ratios = plain["ok"], Ratios.of(plain, acknowledged=self.setting.acknowledged)
         names = (("e2e_intended", self.group), ("e2e_actual", self.group), ("producer", None))
         ranges = {
             name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
@@ -176,12 +180,12 @@ class _Group:
             **plain,
             lost=lost,
             pending=pending,
-            yield_=_ratio(ok, plain["attempts"]) if self.setting.acknowledged else None,
-            harvest=_ratio(plain["delivered_attempts"], plain["attempts"]),
-            completeness=_ratio(plain["delivered_ok"], ok),
-            duplication=_ratio(copies, deliveries),
-            re_read_rate=_ratio(plain["re_reads"], deliveries),
-            order=_ratio(plain["F"], plain["F_limit"]),
+            yield_=ratios.yield_,
+            harvest=ratios.harvest,
+            completeness=ratios.completeness,
+            duplication=ratios.duplication,
+            re_read_rate=ratios.re_read_rate,
+            order=plain["F"] / plain["F_limit"] if plain["F_limit"] else None,
             loss_rate_bound_95=min(3 / ok, 1.0) if ok and not lost and not pending else None,
             latency_us={
                 name: statistics(totals.table("latency", of, name), lost + pending if of else 0)
@@ -290,10 +294,6 @@ def _poll_result(count: int, found: list[tuple[Step, int]], name: str) -> Findin
     }
     logs = {(step.reader[3], step.reader[4]) for step, _ in found}
     return FindingResult(count, len(logs), witness)
-
-
-def _ratio(numerator: int, denominator: int) -> float | None:
-    return numerator / denominator if denominator else None
 
 
 def _seconds(times_us: tuple[int, int] | None) -> float:

@@ -26,6 +26,11 @@ class FaultWindow:
     ended_us: int | None = None
     detail: dict[str, Any] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        times = {"began_us": self.began_us, "ended_us": self.ended_us}
+        told = {"fault": self.number, "name": self.name, "target": self.target}
+        return {**told, **times, "detail": dict(self.detail)}
+
 
 def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:
     """Windows in order of their numbers, of commit lines of kind `fault`."""

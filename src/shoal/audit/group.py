@@ -14,8 +14,9 @@ from shoal.audit.arrays import (
 )
 from shoal.audit.book import Book, is_measured, write_order, write_range
 from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
-from shoal.audit.latency import buckets_per_second, histogram, maxima_per_second, per_second
+from shoal.audit.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
+from shoal.audit.segments import fares_of, segments_of
 from shoal.audit.setting import Cluster, Knowledge
 from shoal.audit.supersession import Gone, distinct, is_candidate, is_superseded, members_of
 from shoal.audit.view import CellView
@@ -191,6 +192,10 @@ class GroupJudge:
         write_range(book, group, "consumed", received)
         every_time = view.receipts["received_us"][self.deliveries.rows]
         book.write("second", [group, "received"], per_second(every_time))
+        edges_us = view.setting.edges_us
+        book.count_times(group, "received during", segments_of(every_time, edges_us))
+        if edges_us:
+            self._write_fares()
         times = view.attempts
         timed = (times.sent_us[slots] != NONE) & is_measured(view)[slots]
         slots, received = slots[timed], received[timed]
@@ -198,10 +203,28 @@ class GroupJudge:
         write_range(book, group, "measured delivered", received)
         intended, sent = times.intended_us[slots], times.sent_us[slots]
         waited = received - intended
-        book.write("latency", [group, "e2e_intended"], histogram(waited))
-        book.write("latency", [group, "e2e_actual"], histogram(received - sent))
+        book.measure(group, "e2e_intended", slots, waited)
+        book.measure(group, "e2e_actual", slots, received - sent)
         book.write("latency second", group, buckets_per_second(intended, waited))
         book.write("latency max", group, maxima_per_second(intended, waited))
+
+    def _write_fares(self) -> None:
+        """How messages fared, by when they were meant to leave."""
+        view, outcome, delivered = self.view, self.outcome, self.delivered
+        received = np.full(view.size, NONE)
+        rows = self.deliveries.first[delivered]
+        received[delivered] = view.receipts["received_us"][rows]
+        unanswered = (outcome == UNKNOWN) & view.setting.acknowledged
+        worse = (outcome == FAILED) | unanswered
+        if not view.setting.compacted:  # there a message may be gone for good reasons
+            worse |= ~delivered
+        made = np.flatnonzero((outcome != NEVER) & (view.segment != NONE))
+        segments = view.segment[made]
+        for segment in np.unique(segments).tolist():
+            slots = made[segments == segment]
+            told = (view.attempts.intended_us[slots], worse[slots], received[slots])
+            rows = fares_of(*told, slot_us=view.setting.slot_us)
+            self.book.write("fares", self.group, np.insert(rows, 0, segment, axis=1))
 
     def _write_reach(self) -> None:
         """How far the group read each partition and each stream, and how low it began."""

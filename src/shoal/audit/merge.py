@@ -15,6 +15,7 @@ import numpy as np
 from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
 from shoal.audit.order import SUMMARY
 from shoal.audit.parts import Part
+from shoal.audit.segments import FARES
 from shoal.audit.setting import Knowledge, Log, Setting, Stream, sort_key
 from shoal.audit.supersession import LATEST, merge_latest
 from shoal.audit.tasks import UnitName
@@ -30,6 +31,7 @@ STEADY_KINDS = frozenset(
         "order",
         "spans",
         "late",
+        "late segments",
         "doubtful",
         "mirror reach",
         "last in target",
@@ -57,7 +59,17 @@ class Totals:
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
     witnesses: dict[tuple[Group, str], dict[str, Any]] = field(default_factory=dict)
+    # By group and name: how many between which edges of faults.
+    segments: dict[tuple[Group, str], dict[int, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
     tails: dict[tuple[str, Stream], list[list[int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    # By group: rows of `segments.FARES`. By group and name: rows of (segment, µs, count).
+    fares: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    segment_latency: dict[tuple[Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
@@ -102,6 +114,7 @@ class Summaries:
     order: dict[UnitName, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     spans: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
     late: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
+    late_segments: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
     doubtful: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     mirror_reach: dict[tuple[str, int], int] = field(default_factory=dict)
     group_reach: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -168,6 +181,22 @@ def _add_tally(totals: Totals, part: Part, streams: list[Stream]) -> None:
             counts[streams[row]] += int(table[row, column])
 
 
+def _add_segments(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    group, names = part.label
+    for name, counts in zip(names, part.values.reshape(-1, len(names)).T, strict=True):
+        for segment in np.flatnonzero(counts).tolist():
+            totals.segments[group, name][segment] += int(counts[segment])
+
+
+def _add_fares(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    totals.fares[part.label].append(part.values.reshape(-1, len(FARES)))
+
+
+def _add_segment_latency(totals: Totals, part: Part, _streams: list[Stream]) -> None:
+    group, name = part.label
+    totals.segment_latency[group, name].append(part.values.reshape(-1, 3))
+
+
 def _add_witness(totals: Totals, part: Part, _streams: list[Stream]) -> None:
     group, finding, details = part.label
     totals.witness(group, finding, details)
@@ -213,6 +242,9 @@ def _add_unreadable(totals: Totals, part: Part, _streams: list[Stream]) -> None:
 
 _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "tally": _add_tally,
+    "segments": _add_segments,
+    "fares": _add_fares,
+    "latency segment": _add_segment_latency,
     "witness": _add_witness,
     "marks": _add_marks,
     "range": _add_range,
@@ -246,7 +278,8 @@ def _add_order(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
 
 def _add_spans(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
     kind, group, stream, partition, low = part.label
-    held = summaries.spans if part.kind == "spans" else summaries.late
+    kinds = {"late": summaries.late, "late segments": summaries.late_segments}
+    held = kinds.get(part.kind, summaries.spans)
     held[unit_name(kind, group, streams[stream], partition), low] = part.values.reshape(-1, 2)
 
 
@@ -300,6 +333,7 @@ _SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
     "order": _add_order,
     "spans": _add_spans,
     "late": _add_spans,
+    "late segments": _add_spans,
     "doubtful": _add_doubtful,
     "mirror reach": _add_mirror_reach,
     "last in target": _add_last_in_target,

@@ -15,7 +15,7 @@ cell hands out `pieces_of` it: runs cut at the borders of zones, single elements
 `measure` on the pieces of all cells is then exact. Ties of keys are broken by sequence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +61,7 @@ class Pieces(NamedTuple):
     first_sequence: Ints
     last_sequence: Ints
     length: Ints
+    segment: Ints  # between which edges of faults all of it was meant to leave
 
 
 def measure(pieces: Pieces) -> Measure:
@@ -127,6 +128,7 @@ class Units:
     sequence: Ints
     key: Ints
     partition: Ints
+    segment: Ints
 
     def starts(self) -> Ints:
         return starts_of_groups(self.unit)
@@ -137,8 +139,7 @@ class Units:
         return falls
 
     def slice(self, low: int, high: int) -> "Units":
-        columns = (self.unit, self.stream, self.sequence, self.key, self.partition)
-        return Units(*(column[low:high] for column in columns))
+        return Units(*(getattr(self, field.name)[low:high] for field in fields(self)))
 
 
 def summarise(units: Units, low: int) -> tuple[Ints, dict[int, Ints]]:
@@ -177,13 +178,14 @@ def runs_of(unit: Units) -> Pieces:
 
 
 def pieces_of(unit: Units, zones: Ints, stretch: int) -> Pieces:
-    """Runs cut at the borders of zones and of stretches, and single elements inside zones.
+    """Runs cut at the borders of zones, stretches and segments; single elements inside zones.
 
     `zones` are rows of (first key, last key), disjoint and ascending.
     """
     rank = np.argsort(unit.key, kind="stable")
     key = unit.key[rank]
     broken = (np.diff(rank) != 1) | (np.diff(unit.sequence[rank] // stretch) != 0)
+    broken |= np.diff(unit.segment[rank]) != 0
     if len(zones):
         opens = np.searchsorted(zones[:, 0], key, side="right")
         inside = (opens > 0) & (key <= zones[np.maximum(opens - 1, 0), 1])
@@ -193,10 +195,11 @@ def pieces_of(unit: Units, zones: Ints, stretch: int) -> Pieces:
 
 def _cut(unit: Units, rank: Ints, starts: Ints) -> Pieces:
     if not len(rank):
-        return Pieces(ints(), ints(), ints(), ints(), ints())
+        return Pieces(*(ints() for _ in Pieces._fields))
     key, sequence = unit.key[rank], unit.sequence[rank]
     ends = np.append(starts[1:], len(rank)) - 1
-    return Pieces(key[starts], key[ends], sequence[starts], sequence[ends], ends - starts + 1)
+    of_keys, of_sequences = (key[starts], key[ends]), (sequence[starts], sequence[ends])
+    return Pieces(*of_keys, *of_sequences, ends - starts + 1, unit.segment[rank][starts])
 
 
 def zones(spans: Ints) -> Ints:

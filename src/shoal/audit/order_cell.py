@@ -39,6 +39,7 @@ def _hand_out(
 ) -> Part:
     spans = task.units[name]
     if spans is None:
-        return part("elements", list(name), np.column_stack([unit.sequence, times, unit.key]))
+        columns = np.column_stack([unit.sequence, times, unit.key, unit.segment])
+        return part("elements", list(name), columns)
     zones = np.array(spans, dtype=np.int64).reshape(-1, 2)
     return part("pieces", list(name), np.column_stack(pieces_of(unit, zones, stretch)))

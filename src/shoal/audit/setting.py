@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.audit.arrays import NONE, Ints, ints
+from shoal.audit.faults import fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.read import Vocabulary, read_rows
+from shoal.audit.segments import edges_of, slot_width_us
 from shoal.model.errors import LedgerError
 
 Cluster = Literal["source", "target"]
@@ -64,6 +66,8 @@ class Setting:
     mirror_positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     source_partitions: Mapping[str, int] = field(default_factory=dict)
     stretch: int = 1  # sequences that share one mark in a strip
+    edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
+    slot_us: int = 0  # by what grain of time it is told how messages fared; 0 without faults
 
     @property
     def read_cluster(self) -> Cluster:
@@ -113,6 +117,7 @@ def make_setting(ledger: Ledger) -> Setting:
     extents = _extents(ledger)
     drained = list(ledger.commits("drained"))
     longest = max([e.planned for e in extents.values()] + [_longest_recorded(ledger)], default=0)
+    edges_us = edges_of(fault_windows(ledger.commits("fault")))
     return Setting(
         run=ledger.run,
         promises=promises,
@@ -140,6 +145,8 @@ def make_setting(ledger: Ledger) -> Setting:
         ),
         source_partitions=_source_partitions(plans),
         stretch=_stretch(longest),
+        edges_us=edges_us,
+        slot_us=slot_width_us(edges_us),
     )
 
 

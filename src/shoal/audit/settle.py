@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from shoal.audit.polls import Step, Steps
 from shoal.audit.setting import Stream
 from shoal.audit.tasks import UnitName
 from shoal.model.findings import Finding
+
+_NO_ROWS: Final = np.empty((0, 2), dtype=np.int64)
 
 FINDINGS = {
     "consumers": Finding.REORDERED,
@@ -49,12 +51,26 @@ def settle_order(
             late = late_pieces(pieces)
             places = pieces.first_sequence[late] // stretch
             marks = np.stack([places, pieces.length[late]], axis=1)
-            _add(totals, unit, int(table[:, 1].sum()), (measure(pieces), marks))
+            by_segment = np.stack([pieces.segment[late], pieces.length[late]], axis=1)
+            found = _Found(measure(pieces), marks, by_segment)
         else:
             lows = table[:, 0].tolist()
-            late_rows = [summaries.late[unit, low] for low in lows if (unit, low) in summaries.late]
-            marks = np.concatenate([np.empty((0, 2), dtype=np.int64), *late_rows])
-            _add(totals, unit, int(table[:, 1].sum()), (_sum(table), marks))
+            marks, by_segment = (
+                np.concatenate(
+                    [_NO_ROWS, *(held[unit, low] for low in lows if (unit, low) in held)]
+                )
+                for held in (summaries.late, summaries.late_segments)
+            )
+            found = _Found(_sum(table), marks, by_segment)
+        _add(totals, unit, int(table[:, 1].sum()), found)
+
+
+class _Found(NamedTuple):
+    """The measures of a unit; rows of (stretch, late ones) and of (segment, late ones)."""
+
+    measured: Measure
+    marks: Ints
+    by_segment: Ints
 
 
 def _handed_out(
@@ -64,7 +80,7 @@ def _handed_out(
     for part in (part for parts in answers for part in parts):
         kind, group, producer, topic, lane, partition = part.label
         name = (kind, group, producer, topic, lane, partition)
-        tables[name].append(part.values.reshape(-1, 3 if tangled[name] is None else 5))
+        tables[name].append(part.values.reshape(-1, 4 if tangled[name] is None else 6))
     handed = {}
     for name, found in tables.items():
         rows = np.concatenate(found)
@@ -77,12 +93,11 @@ def _handed_out(
 
 def _by_time(rows: Ints, stretch: int) -> Pieces:
     """A stream in several partitions: arrival is by time, and in ledger order within that."""
-    sequence, time_us, key = rows[np.argsort(rows[:, 0])].T
+    sequence, time_us, key, segment = rows[np.argsort(rows[:, 0])].T
     rank = np.empty(len(sequence), dtype=np.int64)
     rank[np.lexsort((key, time_us))] = np.arange(len(sequence))
     same = np.zeros(len(sequence), dtype=np.int64)
-    nothing = np.empty((0, 2), dtype=np.int64)
-    return pieces_of(Units(same, same, sequence, rank, same), nothing, stretch)
+    return pieces_of(Units(same, same, sequence, rank, same, segment), _NO_ROWS, stretch)
 
 
 def _sum(table: Ints) -> Measure:
@@ -99,11 +114,11 @@ def _sum(table: Ints) -> Measure:
     )
 
 
-def _add(totals: Totals, unit: UnitName, count: int, found: tuple[Measure, Ints]) -> None:
+def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
     kind, group_name, producer, topic, lane, partition = unit
     group: Group = group_name if kind == "consumers" else None
     stream, finding = Stream(producer, topic, lane), FINDINGS[kind]
-    measured, marks = found
+    measured = found.measured
     if kind == "consumers":
         totals.find(group, "F", stream, measured.F)
         totals.find(group, "K", stream, measured.K)
@@ -116,8 +131,10 @@ def _add(totals: Totals, unit: UnitName, count: int, found: tuple[Measure, Ints]
     if kind != "consumers":
         details["partition"] = partition
     totals.witness(group, finding, details)
-    for place, times in marks.tolist():
+    for place, times in found.marks.tolist():
         totals.marks[group, finding][stream, place] += times
+    for segment, times in found.by_segment.tolist():
+        totals.segments[group, finding][segment] += times
 
 
 # ---------------------------------------------------------------- polls

@@ -26,6 +26,7 @@ from shoal.audit.evidence import (
 from shoal.audit.index import build_index
 from shoal.audit.order import Units
 from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
+from shoal.audit.segments import segments_of
 from shoal.audit.setting import Cluster, Extent, Setting
 from shoal.audit.tasks import MessageCell
 from shoal.model.errors import LedgerError
@@ -148,6 +149,11 @@ class CellView:
             dtype=np.int64,
         )
 
+    @cached_property
+    def segment(self) -> Ints:
+        """Between which edges of faults each slot was meant to leave; NONE if nobody knows."""
+        return segments_of(self.attempts.intended_us, self.setting.edges_us)
+
     # ------------------------------------------------------------ logs
 
     def _scan(self, cluster: Cluster) -> tuple[Ints, Ints]:
@@ -263,6 +269,7 @@ class CellView:
             self.index.sequence_of(slots),
             self.receipts["key"][rows],
             self.receipts["partition"][rows].astype(np.int64),
+            self.segment[slots],
         )
 
     def log_units(self, cluster: Cluster) -> Units:
@@ -274,13 +281,13 @@ class CellView:
         fresh[1:] = (slots[1:] != slots[:-1]) | (partition[1:] != partition[:-1])
         slots, partition, places = slots[fresh], partition[fresh], known.places[fresh]
         stream = self.index.stream_of(slots)
-        sequence = self.index.sequence_of(slots)
+        sequence, segment = self.index.sequence_of(slots), self.segment[slots]
         if _is_torn(stream, partition):
             order = np.lexsort((sequence, partition, stream))
             stream, sequence = stream[order], sequence[order]
-            partition, places = partition[order], places[order]
+            partition, places, segment = partition[order], places[order], segment[order]
         span = int(partition.max(initial=0)) + 1
-        return Units(stream * span + partition, stream, sequence, places, partition)
+        return Units(stream * span + partition, stream, sequence, places, partition, segment)
 
 
 def _is_torn(stream: Array, partition: Array) -> bool:

@@ -41,6 +41,8 @@ def show_numbers(result: Result) -> None:
     console.out.print(f"{verdict}: {result.sentence}")
     for name, value, explanation in _numbers(result):
         console.out.print(f"  {name:<13} {value:<11} {explanation}", markup=False)
+    for line in _faults(result):
+        console.out.print(f"  {line}", markup=False)
     for name, found in result.findings.items():
         console.out.print(f"  [bold]{name}[/]: {found.count:,}")
         if found.witness:
@@ -58,6 +60,22 @@ def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     if latency is not None and latency.max is not None:
         shown = [f"{n} {format_us(latency.percentiles[n])}" for n in SHOWN_PERCENTILES]
         yield "latency", "end to end", ", ".join([*shown, f"max {format_us(latency.max)}"])
+
+
+def _faults(result: Result) -> Iterator[str]:
+    """One line for each fault: when it was felt, and what was lost in it."""
+    names = {fault["fault"]: f"{fault['name']} {fault['target']}" for fault in result.faults}
+    for window in result.worst.windows:
+        if window.fault is None:
+            continue
+        felt, over = window.time_to_detect_us, window.time_to_recover_us
+        told = "not felt" if felt is None else f"felt after {format_us(felt)}"
+        if felt is not None:
+            told += ", never over" if over is None else f", over after {format_us(over)}"
+        drained = window.time_to_drain_us
+        told += "" if drained is None else f", drained {format_us(drained)} after its end"
+        told += f"; {window.counts['lost']:,} lost"
+        yield f"fault {window.fault} ({names[window.fault]}): {told}"
 
 
 def _ratio(value: float | None) -> str:

@@ -154,6 +154,90 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
+class Ratios:
+    """The ratios of the definitions, from their counts."""
+
+    yield_: float | None = None
+    harvest: float | None = None
+    completeness: float | None = None
+    duplication: float | None = None
+    re_read_rate: float | None = None
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], *, acknowledged: bool) -> Self:
+        """`acknowledged` is False with acks=0: then yield cannot be known."""
+        attempts, ok, deliveries = (counts[name] for name in ("attempts", "ok", "deliveries"))
+        copies = deliveries - counts["re_reads"] - counts["delivered"]
+        return cls(
+            yield_=_ratio(ok, attempts) if acknowledged else None,
+            harvest=_ratio(counts["delivered_attempts"], attempts),
+            completeness=_ratio(counts["delivered_ok"], ok),
+            duplication=_ratio(copies, deliveries),
+            re_read_rate=_ratio(counts["re_reads"], deliveries),
+        )
+
+    def named(self) -> dict[str, float | None]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def _ratio(numerator: int, denominator: int) -> float | None:
+    return numerator / denominator if denominator else None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The messages that were meant to leave during one fault, or outside of all (None).
+
+    `sent` and `received` are what was sent and received in that time, whatever it was. A fault
+    that was not felt has no times to detect and recover, one that was felt to the end of the
+    run none to recover, one that never ended none to drain.
+    """
+
+    fault: int | None
+    counts: dict[str, int]
+    ratios: Ratios = field(default_factory=Ratios)
+    findings: dict[str, int] = field(default_factory=dict)
+    latency_us: dict[str, Latency] = field(default_factory=dict)
+    sent: int = 0
+    received: int = 0
+    time_to_detect_us: int | None = None
+    time_to_recover_us: int | None = None
+    time_to_drain_us: int | None = None
+
+    def to_json(self) -> Json:
+        ratios = {name.rstrip("_"): value for name, value in self.ratios.named().items()}
+        latencies = {name: value.to_json() for name, value in self.latency_us.items()}
+        return {
+            "fault": self.fault,
+            **{name: getattr(self, name) for name in _TIMES},
+            "sent": self.sent,
+            "received": self.received,
+            "findings": dict(self.findings),
+            "metrics": {**self.counts, **ratios, "latency_us": latencies},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        metrics = dict(data["metrics"])
+        latencies = metrics.pop("latency_us")
+        names = [f.name for f in fields(Ratios)]
+        ratios = Ratios(**{name: metrics.pop(name.rstrip("_")) for name in names})
+        return cls(
+            fault=data["fault"],
+            counts=metrics,
+            ratios=ratios,
+            findings=dict(data["findings"]),
+            latency_us={name: Latency.from_json(told) for name, told in latencies.items()},
+            sent=data["sent"],
+            received=data["received"],
+            **{name: data[name] for name in _TIMES},
+        )
+
+
+_TIMES: Final = ("time_to_detect_us", "time_to_recover_us", "time_to_drain_us")
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """The verdict on one stage, and the findings that it rests on."""
 
@@ -258,6 +342,7 @@ class GroupResult:
     lanes: tuple[Json, ...] = ()
     series: Series = field(default_factory=Series)
     strips: tuple[Strip, ...] = ()
+    windows: tuple[Window, ...] = ()  # one for each fault, and last the time outside of all
     histogram: tuple[tuple[int, int, int], ...] = ()
 
     @classmethod
@@ -276,6 +361,7 @@ class GroupResult:
             "lanes": [dict(row) for row in self.lanes],
             "series": self.series.to_json(),
             "strips": [strip.to_json() for strip in self.strips],
+            "windows": [window.to_json() for window in self.windows],
             "histogram": [list(bucket) for bucket in self.histogram],
         }
 
@@ -291,6 +377,7 @@ class GroupResult:
             lanes=tuple(data.get("lanes", ())),
             series=Series.from_json(data.get("series", {})),
             strips=tuple(Strip.from_json(strip) for strip in data.get("strips", ())),
+            windows=tuple(Window.from_json(window) for window in data.get("windows", ())),
             histogram=tuple((b[0], b[1], b[2]) for b in data.get("histogram", ())),
         )
 
@@ -304,7 +391,7 @@ class Result:
     groups: dict[str, GroupResult]
     promises: Json = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)  # records of others, by cluster
-    faults: tuple[Json, ...] = ()
+    faults: tuple[Json, ...] = ()  # fault, name, target, began_us, ended_us, detail
     missing_scans: tuple[str, ...] = ()  # logs that no scan covers, so stages may stay unnamed
 
     @property
@@ -329,7 +416,7 @@ class Result:
 
     def to_json(self) -> Json:
         worst = self.worst.to_json()
-        top = ("verdict", "sentence", "stages", "findings", "metrics", "throughput")
+        top = ("verdict", "sentence", "stages", "findings", "metrics", "throughput", "windows")
         return {
             "format": RESULT_FORMAT,
             "run": self.run,

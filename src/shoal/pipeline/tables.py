@@ -10,6 +10,9 @@
     streams    group, producer, topic, lane, name, count
                every count and finding of each stream; group is null for what concerns
                producers and logs
+    windows    group, fault, name, value
+               every number of `windows` in `result.json`, names as in `metrics`, findings as
+               in `findings.reordered`; fault is null for the time outside of all faults
     seconds    group, second, sent, received, latency_us_p50, latency_us_p99, latency_us_max
                the series of `result.json`; second is Unix time
 
@@ -64,6 +67,14 @@ SCHEMAS = {
             pa.field("count", pa.int64()),
         ]
     ),
+    "windows": pa.schema(
+        [
+            pa.field("group", pa.string()),
+            pa.field("fault", pa.int64()),
+            pa.field("name", pa.string()),
+            pa.field("value", pa.float64()),
+        ]
+    ),
     "seconds": pa.schema(
         [
             pa.field("group", pa.string()),
@@ -85,6 +96,7 @@ def write_tables(folder: Path, evidence: Evidence, result: Result) -> None:
         "metrics": _metrics(result),
         "latencies": _latencies(evidence),
         "streams": _streams(evidence),
+        "windows": _windows(result),
         "seconds": _seconds(result),
     }
     for name, rows in tables.items():
@@ -135,6 +147,16 @@ def _streams(evidence: Evidence) -> Iterator[Row]:
             for stream, count in sorted(by_stream.items()):
                 if count:
                     yield group, *stream, str(name), count
+
+
+def _windows(result: Result) -> Iterator[Row]:
+    for group, found in result.groups.items():
+        for window in found.windows:
+            told = window.to_json()
+            numbers = told.pop("metrics")
+            del told["fault"]
+            for name, value in [*_flat("", told), *_flat("", numbers)]:
+                yield group, window.fault, name, value
 
 
 def _seconds(result: Result) -> Iterator[Row]:

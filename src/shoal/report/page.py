@@ -15,11 +15,13 @@ import jinja2
 from shoal.model.result import PERCENTILES, GroupResult, Result
 from shoal.model.units import format_us
 from shoal.model.witness import witness_text
+from shoal.report.faults import fault_rows, fault_spans, found_in_faults
 from shoal.report.pictures import (
     PLOT_X,
     PLOT_Y,
     Bar,
     Line,
+    Span,
     bar_picture,
     line_picture,
     strip_picture,
@@ -82,7 +84,9 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
         latencies=latency_rows(group),
         percentiles=[name for name, _, _ in PERCENTILES],
         findings=[(n, found, witness_text(found.witness)) for n, found in group.findings.items()],
-        pictures=pictures(group),
+        faults=fault_rows(result),
+        found_in_faults=found_in_faults(result),
+        pictures=pictures(group, fault_spans(result)),
         started=f"{datetime.fromtimestamp(started_us / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC",
         environment_rows=environment_rows(manifest),
         command=" ".join(manifest.get("command", [])),
@@ -130,15 +134,15 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def pictures(group: GroupResult) -> list[Picture]:
-    """Every picture that there is data for."""
+def pictures(group: GroupResult, faults: Sequence[Span] = ()) -> list[Picture]:
+    """Every picture that there is data for; `faults` are in seconds since its start."""
     drawn = [_fates(group), _lanes(group)]
     if group.series.sent:
-        drawn.append(_rates(group))
+        drawn.append(_rates(group, faults))
     if group.histogram:
         drawn.append(_latency_curve(group))
     if any(value is not None for value in group.series.latency_us_max):
-        drawn.append(_latency_over_time(group))
+        drawn.append(_latency_over_time(group, faults))
     return drawn
 
 
@@ -189,7 +193,7 @@ def _lanes(group: GroupResult) -> Picture:
     )
 
 
-def _rates(group: GroupResult) -> Picture:
+def _rates(group: GroupResult, faults: Sequence[Span]) -> Picture:
     series = group.series
     top = max([*series.sent, *series.received])
     lines = [
@@ -202,6 +206,7 @@ def _rates(group: GroupResult) -> Picture:
         x=linear_axis(0, max(len(series.sent) - 1, 1), pixels=PLOT_X, label=lambda v: f"{v:g}"),
         y=linear_axis(0, top * 1.15, pixels=PLOT_Y, label=lambda v: f"{v:,.0f}"),
         x_label="seconds since the start",
+        spans=faults,
     )
     rows = [
         (str(second), f"{sent:,}", f"{received:,}")
@@ -233,7 +238,7 @@ def _latency_curve(group: GroupResult) -> Picture:
     return Picture("Latency by percentile", caption, svg, ("percentile", "latency"), rows)
 
 
-def _latency_over_time(group: GroupResult) -> Picture:
+def _latency_over_time(group: GroupResult, faults: Sequence[Span]) -> Picture:
     series = group.series
     curves = {
         "p50": series.latency_us_p50,
@@ -251,6 +256,7 @@ def _latency_over_time(group: GroupResult) -> Picture:
         x=linear_axis(0, max(len(series.sent) - 1, 1), pixels=PLOT_X, label=lambda v: f"{v:g}"),
         y=log_axis(min(known), max(known), pixels=PLOT_Y, label=_tick_us),
         x_label="seconds since the start, by intended send",
+        spans=faults,
     )
     rows = [
         (str(second), *("-" if value is None else format_us(value) for value in values))

@@ -26,9 +26,27 @@ class Line:
     points: Sequence[tuple[float, float]]
 
 
-def line_picture(title: str, lines: Sequence[Line], *, x: Axis, y: Axis, x_label: str) -> str:
-    """Lines over two axes, with a legend."""
-    body = [_grid(x, y, x_label)]
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the horizontal axis, in its units, with a short name and a longer one."""
+
+    name: str
+    begin: float
+    end: float
+    tip: str
+
+
+def line_picture(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    x: Axis,
+    y: Axis,
+    x_label: str,
+    spans: Sequence[Span] = (),
+) -> str:
+    """Lines over two axes, with a legend; spans are shaded behind them."""
+    body = [*(_span(x, span) for span in spans), _grid(x, y, x_label)]
     for index, line in enumerate(lines):
         points = " ".join(f"{x.place(a):.1f},{y.place(b):.1f}" for a, b in line.points)
         dash = f' stroke-dasharray="{DASHES[index % 4]}"' if DASHES[index % 4] else ""
@@ -129,6 +147,19 @@ def _grid(x: Axis, y: Axis, x_label: str) -> str:
     parts.append(f'<text class="tick" x="{(left + right) / 2}" y="{bottom + 33}" ')
     parts.append(f'text-anchor="middle">{escape(x_label)}</text>')
     return "".join(parts)
+
+
+def _span(x: Axis, span: Span) -> str:
+    """A shaded stretch, at least a hair wide, with its name inside on top."""
+    (left, right), (bottom, top) = PLOT_X, PLOT_Y
+    begin, end = (min(max(x.place(value), left), right) for value in (span.begin, span.end))
+    width = max(end - begin, 1.5)
+    tip = f"<title>{escape(span.tip)}</title>"
+    return (
+        f'<rect class="fault" x="{begin:.1f}" y="{top}" width="{width:.1f}" '
+        f'height="{bottom - top}">{tip}</rect>'
+        f'<text class="tick" x="{begin + 3:.1f}" y="{top + 12}">{escape(span.name)}</text>'
+    )
 
 
 def _legend(names: Sequence[str]) -> str:
