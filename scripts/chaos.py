@@ -9,16 +9,12 @@ tests/support/chaos.py and storm.py; the second judge is scripts/second_judge.py
 """
 
 import argparse
-import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 _SECOND = ("acked", "read", "missing", "twice", "disordered")
@@ -27,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.model.errors import ShoalError  # noqa: E402 - found by the path above
+from shoal.runtime.conditions import conditions  # noqa: E402
 from support.chaos import BROKERS, DISKS, PARTITIONS, RATE_PER_S, Chaos, Outcome  # noqa: E402
 
 KINDS = ["default", "strict", "available", f"default{WITH_QUORUM}"]
@@ -55,7 +52,7 @@ def play(kind: str, seed: int, seconds: float) -> Outcome:
     return outcome
 
 
-def report(outcomes: list[Outcome]) -> str:
+def report(outcomes: list[Outcome], elapsed_s: float) -> str:
     """The proof, as Markdown."""
     is_proven = not any(outcome.problems() for outcome in outcomes)
     what = "nothing acknowledged was lost, twice, or out of order" if is_proven else "NOT PROVEN"
@@ -63,7 +60,12 @@ def report(outcomes: list[Outcome]) -> str:
     rows = "\n".join(map(_row, outcomes))
     acts = "\n".join(f"- {outcome.profile}: {_acts(outcome)}" for outcome in outcomes)
     disks = ", ".join(f"{count} in {profile}" for profile, count in DISKS.items())
-    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    shown = conditions(
+        " ".join(["scripts/chaos.py", *sys.argv[1:]]),
+        elapsed_s=elapsed_s,
+        more={"load": f"{RATE_PER_S} messages/s of 200 B, and what librdkafka sends besides"},
+        packages=["confluent-kafka"],
+    )
     return f"""# Proof: a storm over three brokers
 
 {BROKERS} brokers, two topics of {PARTITIONS} partitions with {BROKERS} replicas, two idempotent
@@ -86,15 +88,7 @@ at once are without all their data: {disks}.
 *crash* is kill -9 of the supervisor, with its controller, and of all other nodes at once, and a
 start from the folder. With 3 controllers these are processes, and harmed like brokers.
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC).date()} |
-| code | {_code_version()} |
-| command | `{" ".join(["scripts/chaos.py", *sys.argv[1:]])}` |
-| load | {RATE_PER_S} messages/s of 200 B, and what librdkafka sends besides |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
-| load at the end | {load} |
-| versions | Python {platform.python_version()}, confluent-kafka {version("confluent-kafka")} |
+{shown}
 """
 
 
@@ -115,15 +109,6 @@ def _acts(outcome: Outcome) -> str:
     return ", ".join(f"{what} {count}" for what, count in sorted(outcome.acts.items()))
 
 
-def _code_version() -> str:
-    git = shutil.which("git")
-    if git is None:
-        return "unknown code (no git)"
-    command = [git, "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return f"commit {done.stdout.strip()}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--profile", choices=KINDS, action="append")
@@ -133,10 +118,11 @@ def main() -> int:
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     kinds = options.profile or KINDS
+    began_s = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
         played = pool.map(lambda kind: play(kind, options.seed, options.seconds), kinds)
         outcomes = list(played)
-    text = report(outcomes)
+    text = report(outcomes, time.monotonic() - began_s)
     print(text)
     if options.report is not None:
         options.report.write_text(text)

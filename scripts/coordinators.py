@@ -7,21 +7,17 @@ judged, are in tests/support/coordinator_kills.py.
 """
 
 import argparse
-import os
-import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from shoal.runtime.conditions import conditions  # noqa: E402
 from support.coordinator_kills import (  # noqa: E402
     ABORT_EVERY,
     PARTITIONS,
@@ -38,14 +34,7 @@ def report(outcome: Outcome, command: str) -> str:
     verdict = "nothing that was committed was lost or half applied" if is_proven else "NOT PROVEN"
     found = "".join(f"- {problem}\n" for problem in outcome.problems)
     found += "\n" if found else ""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    shown = conditions(command, elapsed_s=outcome.seconds, packages=["confluent-kafka"])
     return f"""# Proof: coordinators die, groups and transactions go on
 
 Three brokers with min.insync.replicas=2; a group of {READERS} consumers reads {PARTITIONS}
@@ -68,15 +57,7 @@ asked for right after each kill and each restart; the copy has exactly the recor
 copier's committed offsets, each once and in order; of each transaction all records or none, of
 aborted ones none, and all of those whose commit was acknowledged. All clients are librdkafka.
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC):%Y-%m-%d} |
-| code | commit {commit} |
-| command | `{command}` |
-| time | {outcome.seconds / 60:.1f} minutes |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
-| load at the end | {load} |
-| versions | Python {platform.python_version()}, confluent-kafka {version("confluent-kafka")} |
+{shown}
 """
 
 

@@ -10,19 +10,15 @@ The targets and their seeds are in tests/support/fuzz_targets.py.
 
 import argparse
 import os
-import platform
 import random
-import shutil
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from shoal.runtime.conditions import code_version, conditions  # noqa: E402
 from support.fuzz_engine import (  # noqa: E402 - found by the path above
     BLOCK_INPUTS,
     FINDINGS_KEPT,
@@ -47,26 +43,17 @@ def table(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def code_version() -> str:
-    """The commit that is about to be fuzzed, and whether the wire differs from it."""
-    git = shutil.which("git")
-    if git is None:
-        return "unknown code (no git)"
-    answers = [
-        subprocess.run(
-            [git, *command], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout.strip()
-        for command in (
-            ("rev-parse", "--short", "HEAD"),
-            ("status", "--porcelain", "--", "src/shoal/wire", "tests/support/fuzz_*", "scripts"),
-        )
-    ]
-    return f"commit {answers[0]}" + (" with uncommitted changes" if answers[1] else "")
-
-
 def report(outcome: Outcome, arguments: argparse.Namespace, *, code: str, elapsed_s: float) -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("cramjam", "kio", "numba"))
-    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    shown = conditions(
+        " ".join(["scripts/fuzz.py", *sys.argv[1:]]),
+        elapsed_s=elapsed_s,
+        code=code,
+        more={
+            "inputs per second": f"{outcome.inputs / elapsed_s:,.0f}",
+            "processes": f"{arguments.processes}, niceness {os.nice(0)}",
+        },
+        packages=("cramjam", "kio", "numba"),
+    )
     return f"""# Proof: no bytes break the wire
 
 {outcome.inputs:,} damaged record sets, messages and frames, seed {arguments.seed}: no exception
@@ -76,16 +63,7 @@ read by both record codecs, which agreed on every one.
 
 {table(outcome)}
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC).date()} |
-| code | {code} |
-| command | `{" ".join(["scripts/fuzz.py", *sys.argv[1:]])}` |
-| time | {elapsed_s / 60:.1f} minutes, {outcome.inputs / elapsed_s:,.0f} inputs per second |
-| processes | {arguments.processes}, niceness {os.nice(0)} |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
-| load at the end | {load} |
-| versions | Python {platform.python_version()}, {packages} |
+{shown}
 """
 
 
@@ -107,7 +85,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.replay:
         return replay(*arguments.replay)
-    code = code_version()
+    code = code_version("src/shoal/wire", "tests/support", "scripts")
     started = time.monotonic()
 
     def show_progress(so_far: Outcome) -> None:

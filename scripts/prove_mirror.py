@@ -7,20 +7,17 @@ in tests/support/mirror_kills.py.
 """
 
 import argparse
-import os
-import platform
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.lite.cluster import LiteCluster  # noqa: E402
+from shoal.runtime.conditions import conditions  # noqa: E402
 from support.mirror_kills import (  # noqa: E402
     MIRROR,
     PARTITIONS,
@@ -39,13 +36,7 @@ def report(outcomes: dict[str, Outcome], command: str, seconds: float) -> str:
     """The proof, as Markdown."""
     problems = [f"{name}: {each}" for name, one in outcomes.items() for each in one.problems]
     verdict = "NOT PROVEN" if problems else "no record lost, none twice, none out of order"
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    shown = conditions(command, elapsed_s=seconds, packages=["confluent-kafka"])
     rows = "".join(
         f"| {name} | {one.records:,} | {one.kills[MIRROR]} | {one.kills[SOURCE]} "
         f"| {one.kills[TARGET]} | {len(one.problems)} |\n"
@@ -63,13 +54,7 @@ leader is killed (kill -9): {verdict}.
 {rows}
 {found}Judged by `shoal mirror verify`, and by librdkafka, which reads both topics whole.
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC):%Y-%m-%d} |
-| code | commit {commit} |
-| command | `{command}` |
-| time | {seconds / 60:.1f} minutes |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
+{shown}
 """
 
 

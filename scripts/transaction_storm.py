@@ -8,18 +8,15 @@ tests/support/transaction_storm.py.
 
 import argparse
 import asyncio
-import os
-import platform
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from shoal.lite.cluster import LiteCluster  # noqa: E402
+from shoal.runtime.conditions import conditions  # noqa: E402
 from support.transaction_storm import (  # noqa: E402
     AT_ONCE,
     PARTITIONS,
@@ -34,14 +31,8 @@ def report(outcome: StormOutcome, seconds: float, seed: int) -> str:
     verdict = "NOT PROVEN: " + "; ".join(outcome.problems)
     if not outcome.problems:
         verdict = "nothing committed was lost, twice, half there or out of order"
-    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    command = " ".join(["scripts/transaction_storm.py", *sys.argv[1:]])
+    shown = conditions(command, elapsed_s=seconds, more={"seed": seed})
     return f"""# Proof: transactions survive their coordinators
 
 Three brokers; a producer of this project copies numbers by the second protocol of transactions,
@@ -57,14 +48,7 @@ coordinators were killed (kill -9) {kills} times in {seconds:.0f} s: {verdict}.
 | sessions lost, and begun again with the same id | {outcome.lost_sessions} |
 | numbers in every partition, and the group's next | {outcome.last_number} |
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC):%Y-%m-%d} |
-| code | commit {commit} |
-| seed | {seed} |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
-| load at the end | {load} |
-| versions | Python {platform.python_version()} |
+{shown}
 """
 
 

@@ -4,9 +4,7 @@ Runs are judged on Spark; histories of other tools are judged here, one after an
 run of its own. The exit code is that of the worst verdict, or tells of a missed threshold.
 """
 
-import os
-import platform
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 
 import rich_click as click
@@ -109,17 +107,17 @@ def audit(
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
     from shoal.audit.self_test.report import page, self_test, summary
+    from shoal.runtime.conditions import conditions
 
-    began = datetime.now(UTC)
+    began_s = time.monotonic()
     tally = self_test(plantings, seed)
     for failure in tally.failures:
         console.out.print(failure, markup=False)
     console.out.print(summary(tally), style="bold green" if tally.passed else "bold red")
     if report is not None:
-        took_s = (datetime.now(UTC) - began).total_seconds()
-        machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-        conditions = f"{began:%Y-%m-%d}, {machine}, {os.cpu_count()} cores, {took_s:.0f} s."
-        report.write_text(page(tally, seed=seed, conditions=conditions), encoding="utf-8")
+        command = f"shoal audit --self-test --plantings {plantings} --seed {seed}"
+        shown = conditions(command, elapsed_s=time.monotonic() - began_s, packages=["numpy"])
+        report.write_text(page(tally, conditions=shown), encoding="utf-8")
     return ExitCode.PROVEN if tally.passed else ExitCode.UNEXPECTED
 
 

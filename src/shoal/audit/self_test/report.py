@@ -48,11 +48,8 @@ def table(tally: Tally) -> Iterator[str]:
         yield f"| {name.replace('_', ' ')} | {tally.planted[name]:,} | {tally.alone[name]:,} |"
 
 
-def page(tally: Tally, *, seed: int, conditions: str) -> str:
+def page(tally: Tally, *, conditions: str) -> str:
     """The proof as a page."""
-    head = (
-        f"# The audit judged\n\n`shoal audit --self-test --plantings {tally.trials} --seed {seed}`"
-    )
     text = (
         "Each history is a clean run with nothing, one thing or several things planted in it, at "
         "random places. It is judged by the audit and by a second judge of a few pages that shares "
@@ -64,7 +61,6 @@ def page(tally: Tally, *, seed: int, conditions: str) -> str:
     found = "\n".join(f"- {name}: {count:,}" for name, count in sorted(tally.findings.items()))
     failures = "".join(f"- {failure}\n" for failure in tally.failures)
     return (
-        f"{head}\n\n{conditions}\n\n**{summary(tally)}**\n\n{text}\n\n{rows}\n\n"
-        f"Histories in which each finding was there:\n\n{found}\n\n{failures}".rstrip()
-        + "\n"
+        f"# The audit judged\n\n**{summary(tally)}**\n\n{text}\n\n{rows}\n\n"
+        f"Histories in which each finding was there:\n\n{found}\n\n{failures}{conditions}\n"
     )

@@ -9,17 +9,14 @@ Exit code 0 if no history failed; with a sabotage, if it was found. Otherwise 1.
 
 import argparse
 import os
-import platform
-import shutil
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal.lite.simulation.outcome import Outcome
 from shoal.lite.simulation.runner import SABOTAGE_NAMES, Kind, Tally, play_all
 from shoal.lite.simulation.setup import CrashModel
+from shoal.runtime.conditions import conditions
 
 # What must have been reached, or the histories were too calm to prove anything.
 SHOWN = {
@@ -82,6 +79,9 @@ def tell_failure(kind: Kind, failure: Outcome) -> None:
 def report(tally: Tally, kind: Kind, *, elapsed_s: float, jobs: int) -> str:
     """The proof, as Markdown, with its date and conditions."""
     crash = "process kills and power losses" if kind.crash is None else kind.crash.value
+    command = " ".join(["python -m shoal.lite.simulation", *sys.argv[1:]])
+    speed = {"events per second": f"{tally.events / elapsed_s:,.0f}", "processes": jobs}
+    shown = conditions(command, elapsed_s=elapsed_s, more=speed)
     return f"""# Proof: nothing that was acknowledged is lost, in simulation
 
 {tally.histories:,} random histories of at least {kind.events:,} events each, over the state
@@ -90,30 +90,8 @@ held, and in the end each cluster healed.
 
 {table(tally)}
 
-| condition | |
-|---|---|
-| date | {datetime.now(UTC).date()} |
-| code | {_code_version()} |
-| command | `{" ".join(["python -m shoal.lite.simulation", *sys.argv[1:]])}` |
-| time | {elapsed_s / 60:.1f} minutes, {tally.events / elapsed_s:,.0f} events per second |
-| processes | {jobs} |
-| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} cores |
-| versions | Python {platform.python_version()} |
+{shown}
 """
-
-
-def _code_version() -> str:
-    git = shutil.which("git")
-    if git is None:
-        return "unknown (no git)"
-    answers = [
-        subprocess.run([git, *command], capture_output=True, text=True, check=False).stdout.strip()
-        for command in (
-            ("rev-parse", "--short", "HEAD"),
-            ("status", "--porcelain", "src/shoal/lite"),
-        )
-    ]
-    return f"commit {answers[0]}" + (" with uncommitted changes" if answers[1] else "")
 
 
 def _seeds(text: str) -> range:
