@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
 from shoal.client.client import Client
+from shoal.model.result import Result
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
 from shoal.workload.ledger import CommitLog, Run, create_run, open_run
@@ -26,6 +29,15 @@ from shoal.workload.specs import (
 PARTITIONS = 4
 TOPIC = "orders"
 LANES = 8
+PLAN: dict[str, Any] = {
+    "run": "r1",
+    "promises": {"delivery": "exactly_once", "order": True},
+    "acks": -1,
+    "topics": {TOPIC: {"lanes": LANES, "partitions": PARTITIONS}},
+    "clusters": {"source": {}},
+    "groups": ["g"],
+    "warm_up_us": 0,
+}
 STARTS = tuple(StartingPoint(TOPIC, partition, 0) for partition in range(PARTITIONS))
 
 
@@ -33,7 +45,7 @@ class Bench:
     """One run: a folder, its commit log, a control, and the three roles to start."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
-        create_run(folder, {"run": "r1"})
+        create_run(folder, PLAN)
         self.folder = folder
         self.bootstrap = bootstrap
         self.log = CommitLog(folder)
@@ -83,9 +95,9 @@ class Bench:
             return await scan(spec, client, self.recorder("s"))
 
     async def produce_and_consume(
-        self, spec: ProducerSpec
+        self, spec: ProducerSpec, **changes: Any
     ) -> tuple[ProducerSummary, ConsumerSummary]:
-        consuming = asyncio.create_task(self.consume())
+        consuming = asyncio.create_task(self.consume(**changes))
         try:
             produced = await self.produce(spec)
         finally:
@@ -105,6 +117,9 @@ class Bench:
 
     def run(self) -> Run:
         return open_run(self.folder)
+
+    def judged(self) -> Result:
+        return audit(open_ledger([self.folder]))
 
 
 def identities(run: Run, table: str) -> list[tuple[str, str, int, int]]:

@@ -46,6 +46,13 @@ def test_a_spec_survives_the_journey(spec: Any) -> None:
         ({"first_numbers": {"t": "x"}}, "first_numbers"),
         ({"acks": 2}, "acks"),
         ({"acks": 1}, "idempotent"),
+        ({"max_in_flight": 6}, "max_in_flight"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"driver": "java"}, "driver"),
+        ({"shape": "wave"}, "shape"),
+        ({"codec": "zip"}, "codec"),
+        ({"abort_every": 3}, "transaction_messages"),
+        ({"acks": 1, "idempotent": False, "transaction_messages": 3}, "transactions"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], named: str) -> None:

@@ -73,6 +73,11 @@ class TransactionalSession(Session):
         """1 or 2, by what the cluster has agreed on."""
         return self._version
 
+    @property
+    def phase(self) -> Phase:
+        """What it may do next."""
+        return self._state.phase
+
     async def start(self) -> None:
         """Take over the transactional id."""
         if self._state.phase is not Phase.NEW:

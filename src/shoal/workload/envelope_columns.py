@@ -28,15 +28,13 @@ from shoal.workload.envelope import (
     topic_hash,
 )
 from shoal.workload.keys import KEY_PREFIX, lane_keys
+from shoal.workload.payload import POOL_BYTES, RANDOM, Payload, payload_pool
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-# Random filler is cut from a pool, one piece after the other. It is longer than a batch,
-# so that no piece comes twice in one and compression finds nothing.
-_POOL_BYTES = 4 * 1024 * 1024
 _NO_HEADERS = header_section([])
 
 
@@ -59,8 +57,9 @@ class WrittenMessages:
 class MessageWriter:
     """Writes the messages of one producer to one topic."""
 
-    def __init__(self, envelope: Envelope, lanes: int) -> None:
+    def __init__(self, envelope: Envelope, lanes: int, payload: Payload = RANDOM) -> None:
         self._envelope = envelope
+        self._pool = payload_pool(payload, envelope.size_bytes)
         self._keys = _key_column(lanes)
         self._pool_at = 0
         producer = envelope.producer.encode()
@@ -94,9 +93,9 @@ class MessageWriter:
                 (self._keys.data, self._keys.start, self._keys.length),
                 (headers.data, headers.start, headers.length),
             ),
-            (_pool(size), self._pool_at),
+            (self._pool, self._pool_at),
         )
-        self._pool_at = (self._pool_at + count * size) % _POOL_BYTES
+        self._pool_at = (self._pool_at + count * size) % POOL_BYTES
         starts = np.arange(0, count * size, size, dtype=np.int64)
         keys = ByteColumn(self._keys.data, self._keys.start[lanes], self._keys.length[lanes])
         return WrittenMessages(
@@ -228,12 +227,6 @@ def _look_up(codes: Any, index_of: Any) -> Ints:
     pairs = zip(distinct, rows, strict=True)
     indices = np.array([index_of(int(code), int(row)) for code, row in pairs], np.int32)
     return np.asarray(indices[inverse])
-
-
-@cache
-def _pool(size: int) -> Bytes:
-    """Random bytes, the same in every run; the last `size` are there to cut from."""
-    return np.random.default_rng(size).integers(0, 256, _POOL_BYTES + size, np.uint8)
 
 
 @cache

@@ -5,7 +5,8 @@ Rules:
   sequence in the lane's stream; lane mod partitions is the source partition. A partition
   takes its messages in the order of their numbers.
 - A partition with too many unanswered batches waits, alone; the others go on (open loop).
-- No message is taken before it is due, nor before its sequence is reserved.
+- No message is taken before it is due, nor before its sequence is reserved, nor before the
+  transaction that it belongs to is open.
 - Reservations are made in whole rows (one sequence for every lane), a little ahead.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.workload.schedule import SteadySchedule
+from shoal.workload.schedule import Schedule
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -79,7 +80,7 @@ class TopicOutbox:
         *,
         lanes: int,
         partitions: int,
-        schedule: SteadySchedule,
+        schedule: Schedule,
         end_number: int,
         first_number: int = 0,
     ) -> None:
@@ -87,7 +88,9 @@ class TopicOutbox:
         self.lanes = lanes
         self.schedule = schedule
         self.end_number = end_number
+        self.first_number = first_row * lanes
         self.reserved_rows = first_row
+        self.open_until: int | None = None  # None: there are no transactions
         # Lanes fill the first partitions only if there are fewer lanes than partitions.
         self.partitions = [
             PartitionOutbox(p, partitions=partitions, lanes=lanes, first_row=first_row)
@@ -96,7 +99,12 @@ class TopicOutbox:
 
     @property
     def is_done(self) -> bool:
-        return all(not box.waiting_below(self.end_number) for box in self.partitions)
+        return self.is_taken_below(self.end_number)
+
+    def is_taken_below(self, number: int | None) -> bool:
+        """Whether all messages below that number that there will be were taken."""
+        end = self.end_number if number is None else min(number, self.end_number)
+        return all(not box.waiting_below(end) for box in self.partitions)
 
     def due(self, now_us: int) -> int:
         """The number before which all messages should have left by now."""
@@ -126,8 +134,9 @@ class TopicOutbox:
         )
 
     def _limit(self, now_us: int) -> int:
-        """The number below which messages are due and reserved."""
-        return min(self.due(now_us), self.reserved_rows * self.lanes)
+        """The number below which messages are due and may leave."""
+        limit = min(self.due(now_us), self.reserved_rows * self.lanes)
+        return limit if self.open_until is None else min(limit, self.open_until)
 
     def next_due_us(self) -> int:
         """When the first message that is not taken was or will be due."""

@@ -5,43 +5,41 @@ would cost more than to write its messages; so batches are only noted, and taken
 before a segment is sealed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
 from shoal.model.ledger import OUTCOMES
+from shoal.workload.drivers import Part
 from shoal.workload.outbox import Share
 from shoal.workload.recorder import Recorder
-from shoal.workload.schedule import SteadySchedule
+from shoal.workload.schedule import Schedule
 
 _OUTCOME_NUMBERS = {Outcome(name): number for number, name in enumerate(OUTCOMES)}
 
 
-class _Note(NamedTuple):
+class Answered(NamedTuple):
+    """Messages of one partition that were sent together, and what became of them."""
+
+    topic: str
     share: Share
-    outcome: int
-    error: int
-    base_offset: int
     sent_us: int
-    acked_us: int
+    parts: list[Part]
 
 
 class OutcomeRows:
     """Outcomes of one producer that are not in the ledger yet."""
 
-    def __init__(self, producer: str, schedules: Mapping[str, SteadySchedule]) -> None:
+    def __init__(self, producer: str, schedules: Mapping[str, Schedule]) -> None:
         self._producer = producer
         self._schedules = dict(schedules)
-        self._notes: dict[str, list[_Note]] = {topic: [] for topic in schedules}
+        self._notes: dict[str, list[Answered]] = {topic: [] for topic in schedules}
 
-    def add(self, topic: str, share: Share, result: ProduceResult, times: tuple[int, int]) -> None:
-        """Note what became of one batch; `times` are when it was sent and acknowledged."""
-        base_offset = result.base_offset if result.outcome is Outcome.OK else -1
-        number = _OUTCOME_NUMBERS[result.outcome]
-        self._notes[topic].append(_Note(share, number, result.error_code, base_offset, *times))
+    def add(self, answered: Answered) -> None:
+        """Note what became of messages."""
+        self._notes[answered.topic].append(answered)
 
     def move_to(self, recorder: Recorder) -> None:
         """Make rows of all that is noted."""
@@ -50,11 +48,11 @@ class OutcomeRows:
                 self._append(recorder, topic, notes)
                 notes.clear()
 
-    def _append(self, recorder: Recorder, topic: str, notes: list[_Note]) -> None:
-        counts = np.array([len(note.share) for note in notes])
-        shared = np.array([note[1:] for note in notes], np.int64).repeat(counts, axis=0)
+    def _append(self, recorder: Recorder, topic: str, notes: list[Answered]) -> None:
+        counts = np.array([part.messages for note in notes for part in note.parts])
+        shared = np.array(list(_shared_columns(notes)), np.int64).repeat(counts, axis=0)
         outcome, error, base_offset, sent_us, acked_us = shared.T
-        place_in_batch = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        place_in_part = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
         numbers = np.concatenate([note.share.numbers for note in notes])
         recorder.append(
             "attempts",
@@ -64,8 +62,17 @@ class OutcomeRows:
             sequence=np.concatenate([note.share.sequences for note in notes]),
             outcome=outcome,
             error=error,
-            offset=np.where(base_offset < 0, -1, base_offset + place_in_batch),
+            offset=np.where(base_offset < 0, -1, base_offset + place_in_part),
             intended_us=self._schedules[topic].intended_us(numbers),
             sent_us=sent_us,
             acked_us=acked_us,
         )
+
+
+def _shared_columns(notes: Iterable[Answered]) -> Iterable[tuple[int, int, int, int, int]]:
+    for note in notes:
+        for part in note.parts:
+            result = part.result
+            number = _OUTCOME_NUMBERS[result.outcome]
+            offset = result.base_offset if result.outcome is Outcome.OK else -1
+            yield number, result.error_code, offset, note.sent_us, part.acked_us

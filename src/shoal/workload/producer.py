@@ -5,8 +5,8 @@ Rules:
   no message is unexplained.
 - Everything that is due leaves at once: one batch for each partition, made by compiled
   loops. There is no Python for each message.
-- A batch has one outcome, which is the outcome of each of its messages: what the session
-  says of it, counting all tries.
+- What became of a message is what the driver says of it, counting all tries; in a transaction
+  it is the transaction's fate, see `transactions`.
 - After the last answer come markers, to every lane each second, until all lanes are drained
   or the time for it is over; then the manifest. Neither is a message.
 - When told to stop: nothing more is sent, answers are awaited for a while, what has none
@@ -21,23 +21,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.client.client import Client
-from shoal.client.producer import IdempotentSession, PlainSession, Session
-from shoal.client.results import ProduceResult
 from shoal.model.errors import UsageError
 from shoal.model.findings import Outcome
+from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch
 from shoal.wire.columns import encode_columns
-from shoal.wire.compression import Codec
 from shoal.workload.chores import Chore
 from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
+from shoal.workload.drivers import Answer, Driver, make_driver, parts_of
 from shoal.workload.envelope import MOST_MESSAGES, Envelope, Kind
 from shoal.workload.envelope_columns import MessageWriter, WrittenMessages
 from shoal.workload.outbox import Share, TopicOutbox
-from shoal.workload.outcomes import OutcomeRows
+from shoal.workload.outcomes import Answered, OutcomeRows
+from shoal.workload.payload import parse_payload
 from shoal.workload.recorder import Recorder
-from shoal.workload.schedule import SteadySchedule
+from shoal.workload.schedule import Schedule, SteadySchedule, burst_schedule, ramp_schedule
 from shoal.workload.specs import JsonSpec, ProducedTopic, ProducerSpec
+from shoal.workload.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,9 @@ class ProducerSummary(JsonSpec):
     behind: int  # due by now and not sent
     undrained_lanes: int
     state: str
+    transactions_committed: int = 0
+    transactions_aborted: int = 0
+    transactions_open: int = 0  # nobody knows how they ended
 
 
 async def produce(
@@ -74,12 +77,23 @@ async def produce(
     """
     if client.config.acks != spec.acks:
         raise UsageError(f"the client has acks={client.config.acks}, the producer {spec.acks}")
-    session = IdempotentSession(client) if spec.idempotent else PlainSession(client)
+    driver = make_driver(spec, client)
     try:
-        await session.start()
-        return await _Producer(spec, session, recorder, control).run()
+        await driver.start()
+        return await _Producer(spec, driver, recorder, control).run()
     finally:
-        await session.close()
+        await driver.close()
+
+
+def schedule_of(spec: ProducerSpec, start_us: int) -> Schedule:
+    """When the messages to each topic are due."""
+    if spec.shape == "burst":
+        return burst_schedule(start_us, spec.rate_per_s, burst_s=spec.burst_s, pause_s=spec.pause_s)
+    if spec.shape == "ramp":
+        return ramp_schedule(
+            start_us, spec.rate_per_s, from_per_s=spec.ramp_from_per_s, ramp_s=spec.ramp_s
+        )
+    return SteadySchedule.at_rate(start_us, spec.rate_per_s)
 
 
 def _load_kernels(spec: ProducerSpec) -> None:
@@ -98,8 +112,9 @@ class _Topic:
         self.writer = MessageWriter(
             Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
             topic.lanes,
+            parse_payload(spec.payload),
         )
-        schedule = SteadySchedule.at_rate(start_us, spec.rate_per_s)
+        schedule = schedule_of(spec, start_us)
         messages = spec.messages_to(topic)
         end = messages if messages is not None else MOST_MESSAGES
         if spec.duration_s is not None:
@@ -119,13 +134,12 @@ class _Topic:
 
 class _Producer:
     def __init__(
-        self, spec: ProducerSpec, session: Session, recorder: Recorder, control: Control
+        self, spec: ProducerSpec, driver: Driver, recorder: Recorder, control: Control
     ) -> None:
         self._spec = spec
-        self._session = session
+        self._driver = driver
         self._recorder = recorder
         self._control = control
-        self._codec = Codec[spec.codec.upper()]
         _load_kernels(spec)
         start_us = spec.start_us or time.time_ns() // 1000
         self._topics = [_Topic(spec, topic, start_us) for topic in spec.topics]
@@ -135,7 +149,11 @@ class _Producer:
         self._outcomes = OutcomeRows(
             spec.producer, {topic.name: topic.outbox.schedule for topic in self._topics}
         )
-        self._unanswered: dict[asyncio.Future[ProduceResult], tuple[_Topic, Share, int]] = {}
+        outboxes = {topic.name: topic.outbox for topic in self._topics}
+        self._transactions = (
+            Transactions(spec, driver, recorder, outboxes) if spec.is_transactional else None
+        )
+        self._unanswered: dict[Answer, tuple[_Topic, Share, int]] = {}
         self._counts = dict.fromkeys(Outcome, 0)
         self._attempts = 0
         self._state = "sending"
@@ -147,6 +165,8 @@ class _Producer:
 
     async def run(self) -> ProducerSummary:
         try:
+            if self._transactions is not None:
+                self._transactions.begin_next()
             await self._send_all()
             await self._await_answers()
             await self._drain()
@@ -166,13 +186,29 @@ class _Producer:
             now_us = time.time_ns() // 1000
             for topic in self._topics:
                 shares = topic.outbox.take(
-                    now_us, most=self._most, most_unanswered=self._spec.max_in_flight
+                    now_us, most=self._most, most_unanswered=self._driver.most_unanswered
                 )
                 if shares:
                     await self._send(topic, shares)
             if all(topic.outbox.is_done for topic in self._topics):
                 return
+            if self._transactions is not None and self._transactions.is_full:
+                await self._next_transaction(self._transactions)
+                continue
             await self._nap()
+
+    async def _next_transaction(self, transactions: Transactions) -> None:
+        if self._unanswered:
+            await asyncio.wait(list(self._unanswered), timeout=_LONGEST_NAP_S)
+            return
+        await self._end_transaction()
+        transactions.begin_next()
+
+    async def _end_transaction(self, *, may_commit: bool = True) -> None:
+        """What its messages have come to is known now."""
+        if self._transactions is not None:
+            for answered in await self._transactions.end(may_commit=may_commit):
+                self._note(answered)
 
     async def _send(self, topic: _Topic, shares: list[Share]) -> None:
         sent_ns = time.time_ns()
@@ -193,21 +229,13 @@ class _Producer:
 
     async def _hand_over(
         self, topic: _Topic, partition: int, messages: WrittenMessages, sent_ns: int
-    ) -> "asyncio.Future[ProduceResult]":
-        """One batch to the session."""
-        batch = encode_columns(
-            values=messages.values,
-            keys=messages.keys,
-            headers=messages.headers,
-            timestamps=np.full(len(messages.values.start), sent_ns // 1_000_000, np.int64),
-            codec=self._codec,
-        )
+    ) -> Answer:
+        """Messages of one partition to the driver."""
         box = topic.outbox.partitions[partition]
         box.unanswered += 1
-        log = TopicPartition(topic.name, partition)
-        answer = await self._session.send(log, Batch(memoryview(batch)))
+        answer = await self._driver.send(TopicPartition(topic.name, partition), messages, sent_ns)
 
-        def count(_answer: "asyncio.Future[ProduceResult]") -> None:
+        def count(_answer: Answer) -> None:
             box.unanswered -= 1
             if self._is_held_up:
                 self._wake.set()
@@ -215,15 +243,21 @@ class _Producer:
         answer.add_done_callback(count)
         return answer
 
-    def _answered(self, answer: "asyncio.Future[ProduceResult]") -> None:
+    def _answered(self, answer: Answer) -> None:
         topic, share, sent_us = self._unanswered.pop(answer)
-        if not answer.cancelled():
-            self._record(topic, share, sent_us, answer.result())
+        if answer.cancelled():
+            return
+        parts = parts_of(answer.result(), len(share))
+        answered = Answered(topic.name, share, sent_us, parts)
+        if self._transactions is not None:
+            self._transactions.hold(answered)
+        else:
+            self._note(answered)
 
-    def _record(self, topic: _Topic, share: Share, sent_us: int, result: ProduceResult) -> None:
-        acked_us = time.time_ns() // 1000 if result.outcome is Outcome.OK else -1
-        self._outcomes.add(topic.name, share, result, (sent_us, acked_us))
-        self._counts[result.outcome] += len(share)
+    def _note(self, answered: Answered) -> None:
+        self._outcomes.add(answered)
+        for part in answered.parts:
+            self._counts[part.result.outcome] += part.messages
 
     # ------------------------------------------------------------ time
 
@@ -236,7 +270,7 @@ class _Producer:
         )
         nap_s = min(max(due_us + self._linger_us - now_us, 0) / 1e6, _LONGEST_NAP_S)
         self._is_held_up = nap_s == 0 and not any(
-            topic.outbox.can_take(now_us, most_unanswered=self._spec.max_in_flight)
+            topic.outbox.can_take(now_us, most_unanswered=self._driver.most_unanswered)
             for topic in self._topics
         )
         if nap_s == 0 and not self._is_held_up:
@@ -260,6 +294,9 @@ class _Producer:
 
     async def _reserve(self, wanted: list[tuple[_Topic, int]]) -> None:
         for topic, rows in wanted:
+            if self._transactions is not None:
+                self._transactions.plan(topic.name, topic.outbox.reserved_rows, rows)
+                await self._recorder.seal()
             await self._recorder.reserve(
                 self._spec.producer, topic.name, lanes=range(topic.outbox.lanes), until=rows
             )
@@ -297,8 +334,9 @@ class _Producer:
                 patience_s -= _LONGEST_NAP_S
         if self._unanswered:
             # Decides: what never left has failed, the rest is unknown.
-            await self._session.close()
-            await asyncio.sleep(0)
+            await self._driver.close()
+            await asyncio.wait(list(self._unanswered), timeout=_LONGEST_NAP_S)
+        await self._end_transaction(may_commit=not self._control.stopping())
         self._outcomes.move_to(self._recorder)
         await self._sealing.finish()
         await self._recorder.seal()
@@ -325,20 +363,32 @@ class _Producer:
                 return
 
     async def _send_markers(self) -> None:
+        if self._transactions is None:
+            await self._hand_over_markers()
+            return
+        self._driver.begin()
+        answers = await self._hand_over_markers()
+        if answers:
+            await asyncio.wait(answers)
+        await self._driver.end(is_commit=True)
+
+    async def _hand_over_markers(self) -> list[Answer]:
         drained = self._control.lanes_drained(self._spec.producer)
         sent_ns = time.time_ns()
+        answers: list[Answer] = []
         for topic in self._topics:
             counts = topic.outbox.lane_counts()
             open_lanes = np.array(topic.undrained(drained), np.int64)
             for box in topic.outbox.partitions:
                 lanes = np.intersect1d(open_lanes, box.lanes)
-                if not len(lanes) or box.unanswered >= self._spec.max_in_flight:
+                if not len(lanes) or box.unanswered >= self._driver.most_unanswered:
                     continue
                 numbers = np.full(len(lanes), counts.sum(), np.int64)
                 markers = topic.writer.write(
                     numbers, lanes, counts[lanes], sent_ns=sent_ns, kind=Kind.MARKER
                 )
-                await self._hand_over(topic, box.partition, markers, sent_ns)
+                answers.append(await self._hand_over(topic, box.partition, markers, sent_ns))
+        return answers
 
     def _undrained_lanes(self) -> int:
         drained = self._control.lanes_drained(self._spec.producer)
@@ -367,6 +417,7 @@ class _Producer:
 
     def _summary(self) -> ProducerSummary:
         now_us = time.time_ns() // 1000
+        fates = self._transactions.counts if self._transactions is not None else {}
         return ProducerSummary(
             producer=self._spec.producer,
             attempts=self._attempts,
@@ -377,4 +428,7 @@ class _Producer:
             behind=sum(topic.outbox.behind(now_us) for topic in self._topics),
             undrained_lanes=self._undrained_lanes(),
             state=self._state,
+            transactions_committed=fates.get(COMMITTED, 0),
+            transactions_aborted=fates.get(ABORTED, 0),
+            transactions_open=fates.get(OPEN, 0),
         )

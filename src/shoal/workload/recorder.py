@@ -21,6 +21,7 @@ from shoal.workload.ledger import LedgerWriter
 # The order in which tables are sealed: what others refer to comes first.
 _SEAL_ORDER = (
     "assignments",
+    "transactions",
     "attempts",
     "receipts",
     "markers",

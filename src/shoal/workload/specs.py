@@ -72,6 +72,13 @@ class ProducedTopic(JsonSpec):
             raise ConfigError(f"topic {self.name} needs at least one partition and one lane")
 
 
+DRIVERS = ("raw", "confluent")
+SHAPES = ("steady", "burst", "ramp")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# A broker remembers this many batches of a producer, and no more.
+MOST_IN_FLIGHT_IDEMPOTENT = 5
+
+
 @dataclass(frozen=True)
 class ProducerSpec(JsonSpec):
     """One producer: its messages, its pace and its promises."""
@@ -79,7 +86,7 @@ class ProducerSpec(JsonSpec):
     run: str
     producer: str
     topics: tuple[ProducedTopic, ...]
-    rate_per_s: float  # to each topic
+    rate_per_s: float  # to each topic: never more, whatever the shape
     messages: int | None = None  # in all, evenly over the topics; None: until told to finish
     duration_s: float | None = None  # None: until all messages are sent, or told to finish
     start_us: int = 0  # when the first message is due; 0: at once
@@ -90,12 +97,27 @@ class ProducerSpec(JsonSpec):
     idempotent: bool = True
     delivery_timeout_ms: int = 30_000
     request_timeout_ms: int = 10_000
-    max_in_flight: int = 5  # batches to one partition
+    # Batches to one partition without an answer; of librdkafka, requests to one broker.
+    max_in_flight: int = 5
     max_batch_bytes: int = 512 * 1024
     # How long a message may wait for others that are due soon. It is the floor of the
     # pacing error; half of it is its mean.
     linger_us: int = 5_000
     drain_timeout_s: float = 600.0  # 0: no markers
+    driver: str = "raw"  # our own client, or "confluent": librdkafka
+    # "steady"; "burst": the rate for `burst_s`, nothing for `pause_s`, and so on; "ramp": from
+    # `ramp_from_per_s` to the rate in `ramp_s`, then steady.
+    shape: str = "steady"
+    burst_s: float = 1.0
+    pause_s: float = 1.0
+    ramp_from_per_s: float = 1.0
+    ramp_s: float = 10.0
+    payload: str = "random"  # or "compressible:RATIO", or "file:PATH"; see `payload`
+    # Messages to each topic in one transaction; 0: no transactions. Of every `abort_every`
+    # transactions the last is aborted on purpose; 0: none.
+    transaction_messages: int = 0
+    abort_every: int = 0
+    transaction_timeout_ms: int = 60_000
     # The first message number, by topic: where an earlier incarnation's reservations end.
     first_numbers: dict[str, int] = field(default_factory=dict)
 
@@ -104,6 +126,35 @@ class ProducerSpec(JsonSpec):
             raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.idempotent and self.acks != -1:
             raise ConfigError("an idempotent producer needs acks -1 (all)")
+        if self.idempotent and self.max_in_flight > MOST_IN_FLIGHT_IDEMPOTENT:
+            raise ConfigError(
+                f"an idempotent producer has at most {MOST_IN_FLIGHT_IDEMPOTENT} batches in"
+                f" flight (max_in_flight), not {self.max_in_flight}"
+            )
+        for name, value, choices in (
+            ("driver", self.driver, DRIVERS),
+            ("shape", self.shape, SHAPES),
+            ("codec", self.codec, CODECS),
+        ):
+            if value not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r:.40}")
+        if self.max_in_flight < 1 or self.transaction_messages < 0 or self.abort_every < 0:
+            raise ConfigError(
+                "max_in_flight, transaction_messages and abort_every cannot be so low"
+            )
+        if self.is_transactional and not self.idempotent:
+            raise ConfigError("transactions need an idempotent producer (idempotent, acks all)")
+        if self.abort_every and not self.is_transactional:
+            raise ConfigError("abort_every needs transactions (transaction_messages)")
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.transaction_messages > 0
+
+    @property
+    def transactional_id(self) -> str:
+        """The same in every incarnation, so that a new one ends what the old one left open."""
+        return f"shoal.{self.run}.{self.producer}"
 
     def messages_to(self, topic: ProducedTopic) -> int | None:
         """How many of the messages go to that topic; the first topics take what is left over."""
@@ -120,6 +171,7 @@ class ProducerSpec(JsonSpec):
             "delivery.timeout.ms": str(self.delivery_timeout_ms),
             "request.timeout.ms": str(self.request_timeout_ms),
             "max.in.flight.requests.per.connection": str(self.max_in_flight),
+            "transaction.timeout.ms": str(self.transaction_timeout_ms),
         }
 
 
