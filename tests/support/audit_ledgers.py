@@ -44,6 +44,7 @@ class History:
     warm_up_us: int = 0
     started_us: int = 0
     acks: str = "all"
+    one_clock: bool = True
     partitions: dict[str, int] = field(default_factory=dict)  # of source topics, if not lanes
     rows: dict[str, list[tuple[str, Row]]] = field(default_factory=lambda: {t: [] for t in TABLES})
     commits: list[Row] = field(default_factory=list)
@@ -70,6 +71,7 @@ class History:
             "started_us": self.started_us,
             "warm_up_us": self.warm_up_us,
             "acks": self.acks,
+            "one_clock": self.one_clock,
             "promises": self.promises,
             "groups": list(self.groups),
             "clusters": {"source": {}, "target": {} if self.mirror else None},

@@ -61,7 +61,7 @@ def _running(
     return core
 
 
-LEASE_LINE = {"kind": "lease", "worker": "p0", "epoch": 1}
+LEASE_LINE = {"kind": "lease", "worker": "p0", "epoch": 1, "host": "host"}
 SEGMENT = {
     "kind": "segment",
     "table": "attempts",
@@ -191,7 +191,7 @@ def test_a_dead_mirror_comes_back_under_a_new_epoch_that_fences_the_old() -> Non
     assert _tick(core, 1.5) == [StartWorker("m0", 2)]
     assert "fenced by epoch 2" in str(_say(core, 2, _hello("m0")))
     granted = _say(core, 3, _hello("m0", epoch=2, instance="two"))
-    assert granted[0] == Append({"kind": "lease", "worker": "m0", "epoch": 2})
+    assert granted[0] == Append({**LEASE_LINE, "worker": "m0", "epoch": 2})
     assert core.workers["m0"].restarts == 1
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
+from shoal.audit.clocks import ONE_CLOCK
 from shoal.audit.faults import FaultWindow, fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.latency import (
@@ -82,6 +83,7 @@ class _Group:
     def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
         self.setting, self.totals, self.polls = evidence.setting, evidence.totals, evidence.polls
         self.group, self.faults = group, faults[:MOST_WINDOWS]
+        self.skew_us = self.setting.skews_us.get(group)
         self.counts = self._all_counts()
 
     def _all_counts(self) -> dict[str, int]:
@@ -188,9 +190,14 @@ class _Group:
             order=plain["F"] / plain["F_limit"] if plain["F_limit"] else None,
             loss_rate_bound_95=min(3 / ok, 1.0) if ok and not lost and not pending else None,
             latency_us={
-                name: statistics(totals.table("latency", of, name), lost + pending if of else 0)
+                name: statistics(
+                    totals.table("latency", of, name),
+                    lost + pending if of else 0,
+                    skew_us=self.skew_us if of else ONE_CLOCK,
+                )
                 for name, of in names
             },
+            clock_skew_us=self.skew_us,
             range_us={name: pair and pair[1] - pair[0] for name, pair in ranges.items()},
         )
 

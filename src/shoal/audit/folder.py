@@ -61,6 +61,7 @@ class Ledger:
 
     folders: Sequence[RunFolder]
     tables: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
+    clock_skew_us: int | None = None  # by how much clocks of different places differ at most
 
     @property
     def run(self) -> str:
@@ -90,8 +91,9 @@ class Ledger:
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def open_ledger(directories: Iterable[Path]) -> Ledger:
-    """Join run folders; all must be of one run."""
+def open_ledger(directories: Iterable[Path], *, clock_skew_us: int | None = None) -> Ledger:
+    """Join run folders; all must be of one run. `clock_skew_us`, if the user knows it, is by how
+    much clocks may differ that no coordinator has compared."""
     folders = [_open_folder(Path(directory)) for directory in directories]
     if not folders:
         raise UsageError("no run folder was named")
@@ -102,7 +104,8 @@ def open_ledger(directories: Iterable[Path]) -> Ledger:
             f"these folders are of different runs: {', '.join(runs)}",
             remedy="audit the folders of one run together",
         )
-    return Ledger(folders, {table: _row_groups(folders, table) for table in TABLES})
+    tables = {table: _row_groups(folders, table) for table in TABLES}
+    return Ledger(folders, tables, clock_skew_us)
 
 
 def _open_folder(directory: Path) -> RunFolder:

@@ -93,12 +93,14 @@ class GroupJudge:
         slots = self.deliveries.slots
         received = view.receipts["received_us"][self.deliveries.rows]
         requested = members.requested_us[slots]
-        ahead = np.where(requested == NONE, 0, requested - received)
+        ahead = np.where(requested == NONE, -LARGEST, requested - received)
         early = np.zeros(view.size, dtype=np.bool_)
-        early[slots[ahead > view.setting.clock_bound_us]] = True
-        self._find(Finding.UNCOMMITTED_READ, early)
         undecided = np.zeros(view.size, dtype=np.bool_)
-        undecided[slots[ahead > 0]] = True
+        skew = view.setting.skews_us.get(self.group)
+        if skew is not None:  # what is ahead by the clocks is truly ahead by that and the skew
+            early[slots[ahead > -skew[0]]] = True
+        undecided[slots[ahead > (-skew[1] if skew else 0)]] = True
+        self._find(Finding.UNCOMMITTED_READ, early)
         self.book.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
         seen = distinct(members.transaction[self.delivered])
         self.book.write("seen transactions", self.group, seen)

@@ -19,12 +19,14 @@ def histogram(values: Ints) -> Ints:
     return np.stack(counts_of_values(values), axis=1)
 
 
-def statistics(table: Ints, undelivered: int = 0) -> Latency:
+def statistics(
+    table: Ints, undelivered: int = 0, *, skew_us: tuple[int, int] | None = (0, 0)
+) -> Latency:
     """Exact statistics of a histogram, percentiles by nearest rank."""
     values, counts = table[:, 0], table[:, 1]
     total = int(counts.sum())
     if not total:
-        return Latency(undelivered=undelivered)
+        return Latency(undelivered=undelivered, skew_us=skew_us)
     # Python's integers: a sum of squares of a long run may pass 64 bits.
     weighted = sum(int(v) * int(c) for v, c in zip(values.tolist(), counts.tolist(), strict=True))
     return Latency(
@@ -43,6 +45,7 @@ def statistics(table: Ints, undelivered: int = 0) -> Latency:
         }
         if undelivered
         else {},
+        skew_us=skew_us,
     )
 
 

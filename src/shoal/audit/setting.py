@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.audit.arrays import NONE, Ints, ints
+from shoal.audit.clocks import Skew, skews
 from shoal.audit.faults import fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.read import Vocabulary, read_rows
@@ -55,7 +56,7 @@ class Setting:
     acknowledged: bool = True  # False with acks=0: yield cannot be known
     ordered: bool = True
     read_committed: bool = True  # the isolation of the consumers
-    clock_bound_us: int = 0  # by how much clocks of producers and consumers may differ
+    skews_us: Mapping[str, Skew | None] = field(default_factory=dict)  # of each group
     measure_from_us: int = NONE  # by intended time; what comes before is warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
     all_drained: bool = False
@@ -118,12 +119,14 @@ def make_setting(ledger: Ledger) -> Setting:
     drained = list(ledger.commits("drained"))
     longest = max([e.planned for e in extents.values()] + [_longest_recorded(ledger)], default=0)
     edges_us = edges_of(fault_windows(ledger.commits("fault")))
+    groups = tuple(sorted(set(_groups(ledger, positions)))) or ("",)
     return Setting(
         run=ledger.run,
         promises=promises,
         has_mirror=(any(_has_mirror(plan) for plan in plans) and not _is_one_cluster(plans))
         or any(row["cluster"] == "target" for row in scans),
-        groups=tuple(sorted(set(_groups(ledger, positions)))) or ("",),
+        groups=groups,
+        skews_us=skews(ledger, groups),
         acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
         ordered=bool(promises.get("order", True)),
         read_committed=not any(plan.get("isolation") == "read_uncommitted" for plan in plans),

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, summed_by_key
+from shoal.audit.clocks import ONE_CLOCK
 from shoal.audit.faults import FaultWindow
 from shoal.audit.latency import statistics
 from shoal.audit.merge import Group, Totals
@@ -91,7 +92,11 @@ class _Windows:
             ratios=Ratios.of(counts, acknowledged=self._setting.acknowledged),
             findings=findings,
             latency_us={
-                name: statistics(self._latency(of, name, own), owed if of else 0)
+                name: statistics(
+                    self._latency(of, name, own),
+                    owed if of else 0,
+                    skew_us=self._setting.skews_us.get(self._group) if of else ONE_CLOCK,
+                )
                 for name, of in names
             },
             sent=self._count("sent during", own),

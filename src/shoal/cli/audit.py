@@ -6,6 +6,7 @@ run of its own. The exit code is that of the worst verdict, or tells of a missed
 
 import time
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
@@ -18,6 +19,7 @@ from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
+from shoal.model.units import parse_duration_s
 
 
 @click.command()
@@ -58,6 +60,11 @@ from shoal.model.result import Result
     metavar="METRIC<NUMBER",
     help="What a number must be, e.g. 'latency_ms_p99<250' (docs/metrics.md); may be repeated.",
 )
+@click.option(
+    "--clock-skew",
+    metavar="TIME",
+    help="By how much the clocks of different places differ at most, e.g. 5ms; else unknown.",
+)
 @click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
 @click.option(
     "--plantings",
@@ -82,16 +89,15 @@ def audit(
     consumers: tuple[str, ...],
     drained: bool,
     thresholds: tuple[str, ...],
+    clock_skew: str | None,
     is_self_test: bool,
-    plantings: int,
-    seed: int,
-    report: Path | None,
     runs_dir: Path,
     output: str,
+    **of_self_test: Any,
 ) -> ExitCode:
     """Judge the ledgers of a run (a name or a folder); several folders are judged as one run."""
     if is_self_test:
-        return _self_test(plantings, seed, report)
+        return _self_test(**of_self_test)
     if sum(map(bool, (runs, histories, producers))) != 1:
         raise UsageError(
             "an audit needs one of: runs, histories, files of a VerifiableProducer",
@@ -102,7 +108,9 @@ def audit(
         return _audit_histories(histories, wanted, output)
     if producers:
         return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
-    return _audit_runs([find_run(runs_dir, run).path for run in runs], wanted, output)
+    skew_us = None if clock_skew is None else round(parse_duration_s(clock_skew) * 1_000_000)
+    folders = [find_run(runs_dir, run).path for run in runs]
+    return _audit_runs(folders, wanted, output, clock_skew_us=skew_us)
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -121,12 +129,14 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
     return ExitCode.PROVEN if tally.passed else ExitCode.UNEXPECTED
 
 
-def _audit_runs(folders: list[Path], wanted: list[Threshold], output: str) -> ExitCode:
+def _audit_runs(
+    folders: list[Path], wanted: list[Threshold], output: str, *, clock_skew_us: int | None
+) -> ExitCode:
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
     with SessionFuture() as session:
-        result = judge(folders, session=session)
+        result = judge(folders, session=session, clock_skew_us=clock_skew_us)
     if output == "json":
         console.print_json(result.to_json() | _held_against(result, wanted))
     else:

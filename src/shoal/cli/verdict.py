@@ -60,6 +60,15 @@ def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     if latency is not None and latency.max is not None:
         shown = [f"{n} {format_us(latency.percentiles[n])}" for n in SHOWN_PERCENTILES]
         yield "latency", "end to end", ", ".join([*shown, f"max {format_us(latency.max)}"])
+        if latency.skew_us != (0, 0):
+            yield "clock skew", *_skew(latency.skew_us)
+
+
+def _skew(skew_us: tuple[int, int] | None) -> tuple[str, str]:
+    if skew_us is None:
+        return "unknown", "clocks of producers and consumers were not compared"
+    low, high = (f"{bound / 1000:+.3f} ms" for bound in skew_us)
+    return "bounded", f"true latencies are these less {low} to {high}"
 
 
 def _faults(result: Result) -> Iterator[str]:

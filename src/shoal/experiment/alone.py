@@ -25,6 +25,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.processes import machine_clock
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
 from shoal.workload.ledger import (
@@ -210,7 +211,8 @@ async def _folder(
         with CommitLog(folder) as log:
             leases = sum(line["kind"] == "lease" for line in log.lines())
             recorder = Recorder(folder, worker=worker, epoch=leases + 1, commit=log.append)
-            log.append({"kind": "lease", "worker": worker, "epoch": recorder.epoch})
+            lease = {"kind": "lease", "worker": worker, "epoch": recorder.epoch}
+            log.append({**lease, "host": machine_clock()})
             yield recorder, log
         state = "finished"
     finally:

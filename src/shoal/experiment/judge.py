@@ -13,10 +13,12 @@ from shoal.pipeline.session import SessionFuture
 from shoal.report.page import render
 
 
-def judge(run_dirs: Sequence[Path], *, session: SessionFuture) -> Result:
+def judge(
+    run_dirs: Sequence[Path], *, session: SessionFuture, clock_skew_us: int | None = None
+) -> Result:
     """Audits the ledgers in these folders as one run; the first folder gets the results."""
     home = run_dirs[0]
-    result = audit_run(run_dirs, session.result())
+    result = audit_run(run_dirs, session.result(), clock_skew_us=clock_skew_us)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
     page = render(result, read_json(home / "run.json"))

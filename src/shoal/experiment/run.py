@@ -29,6 +29,7 @@ from shoal.experiment.plan import Addresses, Experiment
 from shoal.experiment.runs import driver_identity
 from shoal.mirror.positions import read_positions
 from shoal.model.errors import SystemFailure
+from shoal.runtime.processes import machine_clock
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
@@ -120,7 +121,11 @@ def surroundings() -> dict[str, Any]:
         "driver": driver_identity(),
         "command": ["shoal", *sys.argv[1:]],
         "versions": {"shoal": __version__, "python": platform.python_version()},
-        "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+        "machine": {
+            "system": platform.platform(),
+            "cores": os.cpu_count(),
+            "host": machine_clock(),
+        },
     }
 
 

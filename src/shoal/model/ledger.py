@@ -171,7 +171,8 @@ OPEN: Final = 2
 FAULT_PHASES: Final = ("begin", "end")
 
 # Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
-# - lease:   worker, epoch            the worker may run; a newer epoch fences the older
+# - lease:   worker, epoch, host      the worker may run; a newer epoch fences the older;
+#            workers with the same `host` read the same clock
 # - reserve: worker, epoch, producer, topic, lane, until
 #            sequences below `until` may have been sent, whatever else is recorded
 # - segment: worker, epoch, table, number, path, rows

@@ -63,6 +63,8 @@ class Latency:
 
     `undelivered` is how many messages were lost or are pending; `percentiles_owed` are the
     percentiles with each of them counted as infinitely late, None where that is infinite.
+    `skew_us` bounds by how much the clock of the end was ahead of the clock of the begin (None:
+    nobody knows); the true value of each statistic lies in `interval` of it.
     """
 
     count: int = 0
@@ -72,6 +74,22 @@ class Latency:
     percentiles: dict[str, int] = field(default_factory=dict)
     undelivered: int = 0
     percentiles_owed: dict[str, int | None] = field(default_factory=dict)
+    skew_us: tuple[int, int] | None = (0, 0)
+
+    def interval(self, value: float) -> tuple[float, float] | None:
+        """Where the true value lies of one that was measured; None if nobody knows."""
+        return None if self.skew_us is None else (value - self.skew_us[1], value - self.skew_us[0])
+
+    def _intervals(self) -> Json:
+        """For machines: nothing where all clocks are one."""
+        if self.skew_us == (0, 0):
+            return {}
+        if self.skew_us is None:
+            return {"skew_us": None, "interval": None}
+        told = {"mean": self.mean, **self.percentiles, "max": self.max}
+        known = {name: value for name, value in told.items() if value is not None}
+        intervals = {name: list(self.interval(value) or ()) for name, value in known.items()}
+        return {"skew_us": list(self.skew_us), "interval": intervals}
 
     def owed(self) -> dict[str, float | None]:
         """Statistics as thresholds see them: what did not arrive is infinitely late."""
@@ -92,11 +110,12 @@ class Latency:
         if self.undelivered:
             owed = {name: self.percentiles_owed.get(name) for name in names}
             plain |= {"undelivered": self.undelivered, "owed": owed}
-        return plain
+        return plain | self._intervals()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         names = [name for name, _, _ in PERCENTILES if data.get(name) is not None]
+        skew = data.get("skew_us", (0, 0))
         return cls(
             data["count"],
             data["negative"],
@@ -105,6 +124,7 @@ class Latency:
             percentiles={name: data[name] for name in names},
             undelivered=data.get("undelivered", 0),
             percentiles_owed=dict(data.get("owed", {})),
+            skew_us=None if skew is None else (skew[0], skew[1]),
         )
 
 
@@ -138,10 +158,12 @@ class Metrics:
     K: int = 0
     latency_us: dict[str, Latency] = field(default_factory=dict)
     range_us: dict[str, int | None] = field(default_factory=dict)
+    clock_skew_us: tuple[int, int] | None = None  # consumers' clocks less producers'
 
     def to_json(self) -> Json:
         plain = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         plain["latency_us"] = {name: value.to_json() for name, value in self.latency_us.items()}
+        plain["clock_skew_us"] = None if self.clock_skew_us is None else list(self.clock_skew_us)
         return plain
 
     @classmethod
@@ -150,6 +172,8 @@ class Metrics:
         known = {named[name]: value for name, value in data.items() if name in named}
         latencies = data.get("latency_us", {})
         known["latency_us"] = {name: Latency.from_json(latencies[name]) for name in latencies}
+        skew = data.get("clock_skew_us")
+        known["clock_skew_us"] = None if skew is None else (skew[0], skew[1])
         return cls(**known)
 
 

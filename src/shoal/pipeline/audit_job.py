@@ -15,10 +15,17 @@ from shoal.pipeline.tables import write_tables
 
 
 def audit_run(
-    run_dirs: Sequence[Path], session: SparkSession, *, sizes: Sizes | None = None
+    run_dirs: Sequence[Path],
+    session: SparkSession,
+    *,
+    sizes: Sizes | None = None,
+    clock_skew_us: int | None = None,
 ) -> Result:
-    """Judges the ledgers in these folders as one run; the first gets the tables."""
-    ledger = open_ledger(run_dirs)
+    """Judges the ledgers in these folders as one run; the first gets the tables.
+
+    `clock_skew_us`, if given, bounds by how much clocks of different folders differ.
+    """
+    ledger = open_ledger(run_dirs, clock_skew_us=clock_skew_us)
     evidence = examine(ledger, partial(run_on, session), sizes=sizes)
     result = conclude(ledger, evidence)
     write_tables(Path(run_dirs[0]) / "tables", evidence, result)

@@ -82,6 +82,7 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
         stages=[(STAGE_NAMES.get(n, n), stage) for n, stage in group.stages.items()],
         ratios=ratios(group),
         latencies=latency_rows(group),
+        skew=skew_text(group),
         percentiles=[name for name, _, _ in PERCENTILES],
         findings=[(n, found, witness_text(found.witness)) for n, found in group.findings.items()],
         faults=fault_rows(result),
@@ -128,6 +129,23 @@ def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
         shown = ["-" if time is None else format_us(time) for time in times]
         rows.append((LATENCY_NAMES.get(key, key), f"{latency.count:,}", *shown))
     return rows
+
+
+def skew_text(group: GroupResult) -> str:
+    """What clocks do to the latencies from one place to another."""
+    skew_us = group.metrics.clock_skew_us
+    if skew_us is None:
+        return (
+            "Nobody compared the clocks of producers and consumers, so by how much the end-to-end"
+            " latencies are wrong is unknown."
+        )
+    if skew_us == (0, 0):
+        return ""
+    low, high = (f"{bound / 1000:+.3f} ms" for bound in skew_us)
+    return (
+        f"The consumers' clocks were ahead of the producers' by {low} to {high}: the true"
+        " end-to-end latencies are less than these by as much."
+    )
 
 
 def _plain(value: object) -> str:

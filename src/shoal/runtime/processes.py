@@ -6,6 +6,7 @@ with the same id never share. Works for processes that are not our children.
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -110,6 +111,11 @@ def _stat_fields(file: Path) -> list[bytes]:
     """The fields of a stat file after the name of the command, which may hold anything."""
     status = file.read_bytes()
     return status[status.rindex(b")") + 2 :].split()
+
+
+def machine_clock() -> str:
+    """A name that two processes share if they read the same clock, and else never."""
+    return _boot_id() if _HAS_PROC else socket.gethostname()
 
 
 @cache

@@ -11,13 +11,13 @@ Rules:
 import asyncio
 import os
 import secrets
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.net.channel import DRIVER_LOST_AFTER_S, Lost, WorkerEvent
 from shoal.net.control import ControlClient, DriverGoneError
 from shoal.net.messages import Drained, Finish, Hello, Lease, Refused, StartAt, Stop
+from shoal.runtime.processes import machine_clock
 from shoal.workers.specs import Assignment, Json
 from shoal.workload.control import Arrival, StreamLane
 
@@ -34,7 +34,7 @@ class WorkerControl:
             token=assignment.token,
             instance=secrets.token_hex(8),
             pid=os.getpid(),
-            host=socket.gethostname(),
+            host=machine_clock(),
         )
         address = (assignment.driver_host, assignment.driver_port)
         self.client = ControlClient(address, hello, on_event=self._take, lost_after_s=lost_after_s)

@@ -275,7 +275,8 @@ class Supervision:
             actions.append(Close(state.connection))
         if state.instance is None:
             state.instance = hello.instance
-            actions.append(Append({"kind": "lease", "worker": hello.worker, "epoch": hello.epoch}))
+            lease = {"kind": "lease", "worker": hello.worker, "epoch": hello.epoch}
+            actions.append(Append({**lease, "host": hello.host}))
         state.phase = Phase.RUNNING
         state.connection = connection
         state.heard_at = state.clock_line_at = now
