@@ -3,15 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
+from click import get_current_context
+from click.core import ParameterSource
 
 from shoal.cli import console
+from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
-from shoal.mirror.config import DELIVERIES, MirrorConfig, MirrorLimits
+from shoal.mirror.config import DELIVERIES, HeartbeatRules, MirrorConfig, MirrorLimits
+from shoal.mirror.patterns import listed
+from shoal.model.errors import ShoalError, UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
@@ -28,7 +33,8 @@ def mirror() -> None:
 
     \b
     shoal mirror run --source-bootstrap-server 127.0.0.1:9092 \\
-                     --target-bootstrap-server 127.0.0.1:9192 --topics orders,payments
+                     --target-bootstrap-server 127.0.0.1:9192 --topics orders,pay.*
+    shoal mirror run mm2.properties
     """
 
 
@@ -37,8 +43,11 @@ def _both_clusters(command: Command) -> Command:
 
 
 @mirror.command("run")
+@click.argument(
+    "file", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
 @_both_clusters
-@click.option("--topics", required=True, help="Topics to copy, separated by commas.")
+@topic_options
 @click.option(
     "--name",
     default="default",
@@ -69,40 +78,64 @@ def _both_clusters(command: Command) -> Command:
     help="Write down here how far the copy came.",
 )
 @click.option("--stop-with-parent", is_flag=True, help="End when the starting process ends.")
-def run_command(
-    *,
-    topics: str,
-    name: str,
-    delivery: str,
-    max_bytes_per_s: int,
-    handler: str | None,
-    positions: Path | None,
-    stop_with_parent: bool,
-    **rest: Any,
-) -> None:
+def run_command(*, file: Path | None, **options: Any) -> None:
     """Copy until stopped (Ctrl-C): every batch as it is, in order, once.
 
-    Started again, also after a kill, it goes on where it ended.
+    Started again, also after a kill, it goes on where it ended. FILE is a configuration file of
+    MirrorMaker 2, instead of options for clusters and topics.
     """
-    from shoal.mirror.command import run_mirror
+    from shoal.mirror.command import run_mirrors
 
-    status = run_mirror(
-        MirrorConfig(
-            source=cluster_properties("source", rest),
-            target=cluster_properties("target", rest),
-            topics=tuple(topic.strip() for topic in topics.split(",")),
-            name=name,
-            delivery=delivery,
-            limits=MirrorLimits(max_bytes_per_s=max_bytes_per_s),
-            handler=handler,
-            positions=positions,
-            stop_with_parent=stop_with_parent,
-        ),
-        on_status=_reporter(),
-    )
-    console.say(_told(status))
-    if problems := status.parked + status.refused:
+    configs = [_config(options)] if file is None else _configs_of(file, options)
+    statuses = run_mirrors(configs, on_status=_reporter(several=len(configs) > 1))
+    problems: list[ShoalError] = []
+    for config, status in zip(configs, statuses, strict=True):
+        console.say(_told(status, config.name if len(configs) > 1 else ""))
+        problems += status.parked + status.refused
+    if problems:
         raise problems[0]
+
+
+def _config(options: dict[str, Any]) -> MirrorConfig:
+    if not options["topics"]:
+        raise UsageError(
+            "a mirror needs topics", remedy="give --topics a,b.* or a file of MirrorMaker 2's"
+        )
+    return MirrorConfig(
+        source=cluster_properties("source", options),
+        target=cluster_properties("target", options),
+        topics=listed(options["topics"]),
+        name=options["name"],
+        delivery=options["delivery"],
+        limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
+        handler=options["handler"],
+        positions=options["positions"],
+        stop_with_parent=options["stop_with_parent"],
+        rules=topic_rules(options),
+        groups=group_rules(options),
+        heartbeats=HeartbeatRules(emit=options["emit_heartbeats"]),
+    )
+
+
+def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
+    from shoal.mirror.properties import read_mirror_file
+
+    context = get_current_context()
+    with_file = {"file", "handler", "positions", "stop_with_parent"}
+    for name in options:
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in with_file:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} cannot be given with a file", remedy=f"write it into {file} instead"
+            )
+    found = read_mirror_file(file)
+    if options["positions"] is not None and len(found.flows) > 1:
+        raise UsageError("--positions is for one flow, and the file has several")
+    if found.without_effect:
+        console.say(f"without effect here: {', '.join(found.without_effect)}")
+    common = {name: options[name] for name in ("handler", "positions", "stop_with_parent")}
+    return [replace(flow, **common) for flow in found.flows]
 
 
 @mirror.command("verify")
@@ -161,22 +194,22 @@ def _found(report: "PartitionReport") -> str:
     return text
 
 
-def _reporter() -> "Callable[[MirrorStatus], None]":
+def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
     """Says now and then how far the copy is."""
-    spoken = 0.0
+    spoken: dict[str, float] = {}
 
-    def report(status: "MirrorStatus") -> None:
-        nonlocal spoken
-        if time.monotonic() - spoken > SPEAK_EVERY_S:
-            spoken = time.monotonic()
-            console.say(_told(status))
+    def report(name: str, status: "MirrorStatus") -> None:
+        if time.monotonic() - spoken.get(name, 0.0) > SPEAK_EVERY_S:
+            spoken[name] = time.monotonic()
+            console.say(_told(status, name if several else ""))
 
     return report
 
 
-def _told(status: "MirrorStatus") -> str:
+def _told(status: "MirrorStatus", name: str = "") -> str:
     counts = status.counts
     lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
     copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
     before = f"; {counts.already_there:,} were there" if counts.already_there else ""
-    return f"copied {copied} in {counts.batches:,} batches; lag {lag}{before}"
+    flow = f"{name}: " if name else ""
+    return f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}{before}"

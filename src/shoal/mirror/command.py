@@ -1,8 +1,10 @@
 """A mirror from its configuration to its end: `shoal mirror run`, or a mirror host's work.
 
 Rules:
-- One command is one process. It ends on SIGTERM or SIGINT when what is in flight has been
-  acknowledged, and, if asked to, when the process that started it is gone.
+- One command is one process, with one flow or several. It ends on SIGTERM or SIGINT when what
+  is in flight has been acknowledged, and, if asked to, when the process that started it is gone.
+- A flow that cannot begin, or ends by itself, ends the command if it is the only one. Beside
+  others it is tried again.
 - Nothing is printed here: whoever wants to see progress hands in `on_status`.
 - What went wrong with single partitions stands in the outcome; what makes copying impossible
   is raised.
@@ -14,39 +16,87 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import Counts
 from shoal.mirror.flow import Flow, OnStatus
 from shoal.mirror.runner import MirrorStatus
+from shoal.model.errors import ShoalError
 
 PARENT_CHECK_S: Final = 0.5
+# Before a flow that could not run is tried again.
+RETRY_S: Final = 5.0
 # Whoever started this mirror may have taken the clusters along, so what is in flight may never
 # be answered; and a mirror that is killed loses nothing.
 ORPHAN_GRACE_S: Final = 5.0
 ORPHAN_EXIT_CODE: Final = 3
 
+OnFlowStatus = Callable[[str, MirrorStatus], None]  # with the flow's name
+
+NOTHING_COPIED: Final = MirrorStatus(Counts(), {}, -1, ())
+
 _log = logging.getLogger(__name__)
 
 
-def run_mirror(config: MirrorConfig, *, on_status: OnStatus | None = None) -> MirrorStatus:
-    """Mirror until a signal comes; returns how far it came."""
-    return asyncio.run(_run_in_process(config, on_status))
+def run_mirrors(
+    configs: Sequence[MirrorConfig], *, on_status: OnFlowStatus | None = None
+) -> list[MirrorStatus]:
+    """Mirror until a signal comes; returns how far each flow came."""
+    return asyncio.run(_run_in_process(configs, on_status))
 
 
-async def _run_in_process(config: MirrorConfig, on_status: OnStatus | None) -> MirrorStatus:
+async def _run_in_process(
+    configs: Sequence[MirrorConfig], on_status: OnFlowStatus | None
+) -> list[MirrorStatus]:
     stop = asyncio.Event()
     with _set_by_signals(stop):
         watching = None
-        if config.stop_with_parent:
+        if any(config.stop_with_parent for config in configs):
             watching = asyncio.create_task(_set_by_parents_death(stop, os.getppid()))
+        flow = _only if len(configs) == 1 else _again_and_again
         try:
-            return await mirror_until(stop.wait, config, on_status=on_status)
+            async with asyncio.TaskGroup() as group:
+                flows = [group.create_task(flow(stop, config, on_status)) for config in configs]
+            return [each.result() for each in flows]
+        except* ShoalError as errors:
+            raise errors.exceptions[0] from None
         finally:
             if watching is not None:
                 watching.cancel()
+
+
+async def _only(
+    stop: asyncio.Event, config: MirrorConfig, on_status: OnFlowStatus | None
+) -> MirrorStatus:
+    told = None if on_status is None else partial(on_status, config.name)
+    return await mirror_until(stop.wait, config, on_status=told)
+
+
+async def _again_and_again(
+    stop: asyncio.Event, config: MirrorConfig, on_status: OnFlowStatus | None
+) -> MirrorStatus:
+    while True:
+        try:
+            status = await _only(stop, config, on_status)
+            if stop.is_set():
+                return status
+            problem = next(iter(status.parked), None)
+        except ShoalError as error:
+            if stop.is_set():
+                raise
+            problem = error
+        _log.error(
+            "flow %s does not run, others go on: %s (%s)",
+            config.name,
+            problem,
+            problem.remedy if problem else "",
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), RETRY_S)
+            return NOTHING_COPIED
 
 
 async def mirror_until(
@@ -72,7 +122,7 @@ async def mirror_until(
     except asyncio.CancelledError:
         if not stopping.done():
             raise
-        return MirrorStatus(Counts(), {}, -1, ())
+        return NOTHING_COPIED
     finally:
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)

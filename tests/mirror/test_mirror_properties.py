@@ -1,0 +1,140 @@
+"""Configuration files of MirrorMaker 2: taken as they are, and what has no effect is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.properties import mirror_file, read_mirror_file
+from shoal.model.errors import ConfigError
+
+# In the form of the file that comes with Apache Kafka (config/connect-mirror-maker.properties).
+FILE = """
+# specify any number of cluster aliases
+clusters = A, B
+A.bootstrap.servers = A_host1:9092, A_host2:9092
+B.bootstrap.servers = B_host1:9092
+B.security.protocol = SASL_SSL
+B.sasl.mechanism = PLAIN
+B.producer.request.timeout.ms = 12345
+A.consumer.max.poll.records = 4000
+retry.backoff.ms = 77
+
+A->B.enabled = true
+A->B.topics = foo-.*, bar
+B->A.enabled = true
+B->A.topics = .*
+B->A.replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy
+
+topics.exclude = foo-secret
+groups = app-.*
+groups.blacklist = app-test
+replication.factor = 1
+checkpoints.topic.replication.factor=1
+heartbeats.topic.replication.factor=1
+offset-syncs.topic.replication.factor=1
+tasks.max = 4
+refresh.topics.interval.seconds = 5
+sync.topic.configs.enabled = false
+sync.group.offsets.enabled = true
+A->B.sync.group.offsets.interval.seconds = 2
+emit.heartbeats.enabled = false
+sync.topic.acls.enabled = true
+"""
+
+
+@pytest.fixture
+def flows(tmp_path: Path) -> tuple[MirrorConfig, MirrorConfig]:
+    path = tmp_path / "mm2.properties"
+    path.write_text(FILE)
+    found = read_mirror_file(path)
+    there, back = found.flows
+    return there, back
+
+
+def test_each_flow_has_its_clusters_topics_and_name(
+    flows: tuple[MirrorConfig, MirrorConfig],
+) -> None:
+    there, back = flows
+    assert (there.name, back.name) == ("A--B", "B--A")
+    assert there.topics == ("foo-.*", "bar")
+    assert back.topics == (".*",)
+    assert there.source["bootstrap.servers"] == "A_host1:9092, A_host2:9092"
+    assert there.target == {
+        "bootstrap.servers": "B_host1:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "request.timeout.ms": "12345",
+        "retry.backoff.ms": "77",
+    }
+    # What is for producers does not reach the client that reads.
+    assert "request.timeout.ms" not in back.source
+
+
+def test_settings_of_a_flow_go_before_those_of_all(
+    flows: tuple[MirrorConfig, MirrorConfig],
+) -> None:
+    there, back = flows
+    assert (there.rules.naming.policy, back.rules.naming.policy) == ("default", "identity")
+    assert there.rules.naming.target_of("foo") == "A.foo"
+    assert (there.groups.sync_s, back.groups.sync_s) == (2, 60)
+    for flow in flows:
+        assert flow.rules.exclude == ("foo-secret",)
+        assert (flow.rules.refresh_s, flow.rules.sync_configs) == (5, False)
+        assert (flow.groups.sync, flow.groups.exclude) == (True, ("app-test",))
+        assert flow.heartbeats.emit is False
+
+
+def test_keys_without_effect_are_named() -> None:
+    lines = (line for line in FILE.splitlines() if "=" in line and not line.startswith("#"))
+    properties = dict(re.split(r"\s*=\s*", line, maxsplit=1) for line in lines)
+    assert mirror_file(properties).without_effect == [
+        "A.consumer.max.poll.records",
+        "checkpoints.topic.replication.factor",
+        "heartbeats.topic.replication.factor",
+        "offset-syncs.topic.replication.factor",
+        "sync.topic.acls.enabled",
+        "tasks.max",
+    ]
+
+
+def test_defaults_are_those_of_mirrormaker() -> None:
+    (flow,) = mirror_file(
+        {
+            "clusters": "a,b",
+            "a.bootstrap.servers": "h:1",
+            "b.bootstrap.servers": "h:2",
+            "a->b.enabled": "true",
+        }
+    ).flows
+    assert flow.topics == (".*",)
+    assert flow.rules.naming.target_of("x") == "a.x"
+    assert flow.heartbeats.emit
+    assert not flow.groups.sync
+    assert MirrorConfig.from_json(flow.to_json()) == flow
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clusters": ""}, "names no clusters"),
+        ({"a->b.enabled": "false"}, "has no flow that is on"),
+        ({"a->b.enabled": "yes"}, "must be true or false"),
+        ({"a->c.enabled": "true"}, "a->c.enabled .* does not name"),
+        ({"b.bootstrap.servers": None}, "cluster b in .* has no bootstrap.servers"),
+        ({"replication.policy.class": "com.acme.Policy"}, "com.acme.Policy is not known"),
+        ({"refresh.topics.interval.seconds": "often"}, "must be a number"),
+        ({"topics": "("}, "no regular expression"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, str | None], message: str) -> None:
+    good = {
+        "clusters": "a,b",
+        "a.bootstrap.servers": "h:1",
+        "b.bootstrap.servers": "h:2",
+        "a->b.enabled": "true",
+    }
+    given = {key: value for key, value in {**good, **changes}.items() if value is not None}
+    with pytest.raises(ConfigError, match=message):
+        mirror_file(given)

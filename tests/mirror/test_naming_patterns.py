@@ -1,0 +1,79 @@
+"""Which names a mirror takes and gives: expressions, exclusions and the two policies."""
+
+import pytest
+
+from shoal.mirror.naming import Naming, is_internal
+from shoal.mirror.patterns import GROUPS_EXCLUDE, TOPICS_EXCLUDE, Patterns, Selection, listed
+from shoal.model.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("include", "name", "taken"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("orders", "my-orders", False),
+        ("ord.*, pay[0-9]+", "pay17", True),
+        ("ord.*, pay[0-9]+", "payments", False),
+        ("a|b", "b", True),
+        (".*", "mm2-offsets.A.internal", False),
+        (".*", "B.topic.replica", False),
+        (".*", "__consumer_offsets", False),
+        ("__consumer_offsets", "__consumer_offsets", False),
+        (".*", "app-internal-things", True),
+    ],
+)
+def test_topics_are_taken_as_mirrormaker_takes_them(include: str, name: str, taken: bool) -> None:
+    assert Selection(listed(include), TOPICS_EXCLUDE).takes(name) is taken
+
+
+def test_groups_of_tools_are_left_out() -> None:
+    groups = Selection((".*",), GROUPS_EXCLUDE)
+    names = ("app", "console-consumer-123", "connect-sink", "__internal")
+    assert [name for name in names if groups.takes(name)] == ["app"]
+
+
+def test_an_expression_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"'\(' is no regular expression") as caught:
+        Patterns(["good", "("])
+    assert caught.value.remedy
+
+
+def test_the_default_policy_puts_the_alias_before_the_name() -> None:
+    naming = Naming("default", source_alias="us", target_alias="eu")
+    assert naming.target_of("orders") == "us.orders"
+    assert naming.target_of("asia.orders") == "us.asia.orders"
+    assert Naming("default", "us", "eu", separator="_").target_of("orders") == "us_orders"
+
+
+def test_what_came_from_the_target_does_not_go_back() -> None:
+    naming = Naming("default", source_alias="us", target_alias="eu")
+    cycles = ("eu.orders", "asia.eu.orders", "eu.heartbeats")
+    fine = ("orders", "asia.orders", "europe.orders", "orders.eu")
+    assert all(naming.is_cycle(topic) for topic in cycles)
+    assert not any(naming.is_cycle(topic) for topic in fine)
+    # With kept names nothing tells, but heartbeats carry the alias all the same.
+    keeping = Naming("identity", source_alias="us", target_alias="eu")
+    assert not keeping.is_cycle("eu.orders")
+    assert keeping.is_cycle("eu.heartbeats")
+
+
+def test_the_identity_policy_keeps_names_but_those_of_heartbeats_and_renamed_ones() -> None:
+    naming = Naming("identity", "us", "eu", renames={"orders": "bestellungen"})
+    names = ("payments", "orders", "heartbeats")
+    assert [naming.target_of(name) for name in names] == [
+        "payments",
+        "bestellungen",
+        "us.heartbeats",
+    ]
+
+
+def test_internal_topics_are_known_by_their_names() -> None:
+    internal = ("__consumer_offsets", "__shoal_mirror_x", ".hidden", "a.internal", "b-internal")
+    assert all(is_internal(topic) for topic in internal)
+    assert not any(is_internal(topic) for topic in ("orders", "internal", "internal.orders"))
+
+
+def test_a_policy_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="'other' is no replication policy"):
+        Naming("other")

@@ -1,0 +1,78 @@
+"""Mirrors in the test's own event loop, and records for them by a client that is not ours."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from confluent_kafka import Producer
+
+from shoal.client.admin import NewTopic
+from shoal.client.client import Client
+from shoal.mirror.command import mirror_until
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.runner import MirrorStatus
+from support.topic_reader import SILENT
+
+PATIENCE_S = 60
+
+
+def client(bootstrap: str) -> Client:
+    return Client({"bootstrap.servers": bootstrap})
+
+
+async def make(
+    bootstrap: str, *topics: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    async with client(bootstrap) as made:
+        await made.admin.create_topics(
+            [NewTopic(topic, partitions, 1, configs=configs or {}) for topic in topics]
+        )
+
+
+def fill(
+    bootstrap: str, topic: str, values: list[str], *, partition: int = 0, **settings: Any
+) -> None:
+    """In batches of ten."""
+    common = {"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.num.messages": 10, **SILENT}
+    producer = Producer({**common, **settings})
+    for value in values:
+        producer.produce(topic, value=value, key=value, partition=partition)
+        producer.poll(0)
+    assert producer.flush(PATIENCE_S) == 0
+    producer.close()
+
+
+class Running:
+    """A mirror that runs beside the test."""
+
+    def __init__(self) -> None:
+        self.status: MirrorStatus | None = None
+        self._changed = asyncio.Event()
+
+    def take(self, status: MirrorStatus) -> None:
+        self.status = status
+        self._changed.set()
+
+    async def until(self, condition: Callable[[MirrorStatus], bool]) -> MirrorStatus:
+        async with asyncio.timeout(PATIENCE_S):
+            while self.status is None or not condition(self.status):
+                self._changed.clear()
+                await self._changed.wait()
+        return self.status
+
+    async def copied(self, records: int) -> MirrorStatus:
+        return await self.until(lambda status: status.counts.records >= records)
+
+
+@asynccontextmanager
+async def running(config: MirrorConfig) -> AsyncIterator[Running]:
+    """The mirror runs inside the block, and ends in order with it."""
+    stop = asyncio.Event()
+    mirror = Running()
+    task = asyncio.create_task(mirror_until(stop.wait, config, on_status=mirror.take))
+    try:
+        yield mirror
+    finally:
+        stop.set()
+        mirror.status = await task
