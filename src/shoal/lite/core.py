@@ -31,6 +31,7 @@ from shoal.lite.controller.records import (
     TopicRemovedRecord,
 )
 from shoal.lite.controller.requests import (
+    DISMISSALS,
     AllocateProducerIds,
     CreateTopic,
     Heartbeat,
@@ -60,8 +61,6 @@ _RETRY_S = 0.02
 _SHUTDOWN_PATIENCE_S = 5.0
 _SESSIONS_WAITED = 1.5
 _LINGER_S = 10.0
-# The controller counts on another process, or on none: this one has no place any more.
-_DISMISSALS = {Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED}
 _logger = logging.getLogger(__name__)
 
 
@@ -192,7 +191,7 @@ class BrokerCore:
             answer = await self.controller.submit(beat)
         except Refused as refused:
             _logger.warning("no answer to a heartbeat: %s", refused)
-            if refused.code in _DISMISSALS:
+            if refused.code in DISMISSALS:
                 self._dismiss()
             return None
         if answer.should_shut_down and not want_shutdown:

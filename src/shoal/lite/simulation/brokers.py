@@ -198,6 +198,9 @@ class BrokerProcess(Process):
 
     def _on_beat(self, reply: ControllerReply) -> None:
         now_ms = self.now_ms
+        if reply.code in requests.DISMISSALS:
+            self.world.ended(self, cleanly=False)
+            return
         if reply.code != Code.NONE:
             self._heartbeat_at_ms = now_ms + _RETRY_MS
             return
