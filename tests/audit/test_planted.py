@@ -497,3 +497,87 @@ def test_records_that_cannot_be_read_are_nobodys(tmp_path: Path) -> None:
     assert counts(result) == {"unreadable": 2, "lost: never-stored": 2}
     assert result.findings["unreadable"].witness is not None
     assert result.findings["unreadable"].witness["offset"] == 3
+
+
+# ---------------------------------------------------------------- batches
+
+
+def batched_run(**changes: Any) -> History:
+    """One lane in batches of four messages, the same in both logs, with bytes promised."""
+    history = clean_run(lanes=1, count=20)
+    history.promises = {"fidelity": ["bytes"]}
+    for cluster in ("source", "target"):
+        for first in range(0, 20, 4):
+            own = changes if (cluster, first) == ("target", 8) else {}
+            message = {"topic": "t", "partition": 0, "producer": "p0", "lane": 0}
+            row = {"offset": first, "sequence": first, "records_check": first, **message, **own}
+            history.add("batches", cluster=cluster, **row)
+    return history
+
+
+def test_batches_that_are_the_same_differ_in_nothing(tmp_path: Path) -> None:
+    assert judge(batched_run(offset=77), tmp_path).findings == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records_check": 99},
+        {"codec": 4},
+        {"records": 3},
+        {"base_timestamp_us": 1000},
+        {"max_timestamp_us": 1000},
+        {"sequence": 9},
+    ],
+)
+def test_a_batch_that_differs_in_anything_is_found(change: dict[str, int], tmp_path: Path) -> None:
+    result = judge(batched_run(**change), tmp_path)
+    assert counts(result) == {"batch differs": 1}
+    assert result.worst.stages["source_to_target"].findings == ("batch differs",)
+    assert result.findings["batch differs"].witness is not None
+    assert result.findings["batch differs"].witness["sequence"] == change.get("sequence", 8)
+
+
+def test_a_batch_that_was_encoded_anew_is_compared_record_by_record(tmp_path: Path) -> None:
+    history = batched_run(records_check=99)
+    history.add("re_encoded", topic="t", partition=0, offset=8)
+    assert judge(history, tmp_path / "same").findings == {}
+    change(history, "log", is_message(0, 9, cluster="target"), timestamp_us=5)
+    assert counts(judge(history, tmp_path / "other")) == {"altered: timestamp": 1}
+
+
+def test_append_times_of_the_target_are_its_own(tmp_path: Path) -> None:
+    history = batched_run(max_timestamp_us=1000, stamped=True)
+    assert judge(history, tmp_path).findings == {}
+
+
+def test_a_batch_whose_source_is_gone_cannot_be_compared(tmp_path: Path) -> None:
+    history = batched_run(records_check=99)
+    drop(history, "log", is_message(0, *range(12), cluster="source"))
+    drop(history, "batches", lambda r: r["cluster"] == "source" and r["offset"] < 12)
+    change(history, "scans", lambda r: r["cluster"] == "source", start=12)
+    assert "batch differs" not in counts(judge(history, tmp_path))
+
+
+def test_batches_may_differ_where_bytes_are_not_promised(tmp_path: Path) -> None:
+    history = batched_run(records_check=99)
+    history.promises = {}
+    assert judge(history, tmp_path).verdict is Verdict.PROVEN
+
+
+def test_partitions_are_kept_only_where_both_topics_have_as_many(tmp_path: Path) -> None:
+    history = clean_run()
+    history.partitions = {"t": 1}
+    history.lanes = {"t": 2}
+    history.promises = {"fidelity": ["partition"]}
+    for table in ("log", "attempts"):
+        for _, row in history.rows[table]:
+            if table == "attempts" or row["cluster"] == "source":
+                row["offset"] += 20 * row["lane"]
+                if table == "log":
+                    row["partition"] = 0
+    drop(history, "scans", lambda r: r["cluster"] == "source" and r["partition"] == 1)
+    change(history, "scans", lambda r: r["cluster"] == "source", end=40)
+    assert judge(history, tmp_path / "grown").findings == {}
+    history.lanes = {}
+    assert counts(judge(history, tmp_path / "kept")) == {"altered: partition": 20}

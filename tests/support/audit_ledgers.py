@@ -25,6 +25,15 @@ DEFAULTS: dict[str, Row] = {
         "key_check": 5,
         "headers_check": 6,
     },
+    "batches": {
+        "records": 4,
+        "codec": 3,
+        "records_check": 7,
+        "base_timestamp_us": 0,
+        "max_timestamp_us": 0,
+        "stamped": False,
+    },
+    "re_encoded": {},
     "assignments": {"group": "g", "consumer": "c", "assignment": 1, "assigned_us": 0},
     "positions": {},
     "markers": {},
@@ -46,6 +55,7 @@ class History:
     acks: str = "all"
     one_clock: bool = True
     partitions: dict[str, int] = field(default_factory=dict)  # of source topics, if not lanes
+    lanes: dict[str, int] = field(default_factory=dict)
     rows: dict[str, list[tuple[str, Row]]] = field(default_factory=lambda: {t: [] for t in TABLES})
     commits: list[Row] = field(default_factory=list)
 
@@ -75,7 +85,10 @@ class History:
             "promises": self.promises,
             "groups": list(self.groups),
             "clusters": {"source": {}, "target": {} if self.mirror else None},
-            "topics": {name: {"partitions": n} for name, n in self.partitions.items()},
+            "topics": {
+                name: {"partitions": n, "lanes": self.lanes.get(name)}
+                for name, n in self.partitions.items()
+            },
             "all_drained": self.all_drained,
         }
         (folder / "run.json").write_text(json.dumps(plan))

@@ -21,7 +21,7 @@ OFFSETS_PER_CELL = 1_000_000
 MOST_OFFSET_CELLS = 1024
 
 _MESSAGE_TABLES = ("attempts", "receipts", "log")
-_SIDE_TABLES = ("keys", "transactions")
+_SIDE_TABLES = ("keys", "transactions", "batches")
 
 
 def plan_cells(
@@ -67,11 +67,11 @@ def _snapped(cuts: Floats, lows: Floats) -> Ints:
 
 
 def _cell(ledger: Ledger, low: int, high: int) -> MessageCell:
-    attempts, receipts, log, keys, transactions = (
+    attempts, receipts, log, keys, transactions, batches = (
         _overlapping(ledger.tables[table], "sequence", [(low, high)])
         for table in (*_MESSAGE_TABLES, *_SIDE_TABLES)
     )
-    return MessageCell(low, high, attempts, receipts, log, keys, transactions)
+    return MessageCell(low, high, attempts, receipts, log, keys, transactions, batches)
 
 
 def _overlapping(

@@ -66,6 +66,8 @@ class Setting:
     group_positions: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     mirror_positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
     source_partitions: Mapping[str, int] = field(default_factory=dict)
+    repartitioned: frozenset[str] = frozenset()  # topics with another number of partitions there
+    re_encoded: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
     stretch: int = 1  # sequences that share one mark in a strip
     edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
     slot_us: int = 0  # by what grain of time it is told how messages fared; 0 without faults
@@ -147,6 +149,8 @@ def make_setting(ledger: Ledger) -> Setting:
             if row["reader"] == MIRROR
         ),
         source_partitions=_source_partitions(plans),
+        repartitioned=_repartitioned(plans),
+        re_encoded=_re_encoded(ledger),
         stretch=_stretch(longest),
         edges_us=edges_us,
         slot_us=slot_width_us(edges_us),
@@ -233,6 +237,27 @@ def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         for name, topic in items
         if isinstance(topic, Mapping) and topic.get("partitions")
     }
+
+
+def _repartitioned(plans: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Topics of which the target, which has one partition for each lane, has more or fewer."""
+    return frozenset(
+        name
+        for plan in plans
+        for name, topic in (plan.get("topics") or {}).items()
+        if isinstance(topic, Mapping)
+        and topic.get("partitions")
+        and topic.get("lanes")
+        and int(topic["partitions"]) != int(topic["lanes"])
+    )
+
+
+def _re_encoded(ledger: Ledger) -> dict[tuple[str, int], frozenset[int]]:
+    """First offsets of batches of the target that the mirror encoded anew, by log."""
+    found: dict[tuple[str, int], set[int]] = {}
+    for row in ledger.small_table("re_encoded"):
+        found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
+    return {log: frozenset(offsets) for log, offsets in found.items()}
 
 
 def _groups(ledger: Ledger, positions: Iterable[Mapping[str, Any]]) -> Iterator[str]:

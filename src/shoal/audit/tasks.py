@@ -23,6 +23,7 @@ class MessageCell:
     log: Pieces
     keys: Pieces = ()
     transactions: Pieces = ()
+    batches: Pieces = ()
     knowledge: Knowledge | None = None
 
 

@@ -25,6 +25,12 @@ _FIDELITY = {
 }
 
 
+def promised_fidelity(promises: Mapping[str, Any]) -> frozenset[str]:
+    """What copies must keep; who keeps bytes keeps everything that is made of them."""
+    kept = frozenset(promises.get("fidelity", DEFAULT_FIDELITY))
+    return kept | {*DEFAULT_FIDELITY, "timestamps"} if "bytes" in kept else kept
+
+
 def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
     """The findings that violate a run with these promises."""
     violating = set(ALWAYS_VIOLATES)
@@ -32,7 +38,7 @@ def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
         violating.update(_ORDER)
     if promises.get("delivery") == "exactly_once":
         violating.update(_DUPLICATES)
-    kept = promises.get("fidelity", DEFAULT_FIDELITY)
+    kept = promised_fidelity(promises)
     violating.update(finding for finding, part in _FIDELITY.items() if part in kept)
     return frozenset(violating)
 

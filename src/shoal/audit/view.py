@@ -38,6 +38,10 @@ _RECEIPTS = (*_STREAM, "group", "assignment", "partition", "offset", "received_u
 _LOG = (*_STREAM, "cluster", "partition", "offset", "append_us", "intact")
 _KEYS = (*_STREAM, "key")
 _TRANSACTIONS = (*_STREAM, "transaction", "fate", "requested_us")
+_BATCHES = (
+    *(*_STREAM, "cluster", "partition", "offset", "records", "codec", "records_check"),
+    *("base_timestamp_us", "max_timestamp_us", "stamped"),
+)
 
 _NO_EXTENT = Extent(0, 0)
 
@@ -61,11 +65,12 @@ class CellView:
             for stream, extent in setting.extents.items()
             if extent.planned > cell.low >= 0
         }
-        side_tables = (self._key_rows, self._transaction_rows)
+        self.batches = self._read("batches", _BATCHES, within)
+        side_tables = (self._key_rows, self._transaction_rows, self.batches)
         tables = (self.attempt_rows, self.receipts, self.log, *side_tables)
         self.index, slots = build_index(tables, self.words, low=cell.low, extents=extents)
         self.attempt_slots, self.receipt_slots, self.log_slots, *side_slots = slots
-        self._key_slots, self._transaction_slots = side_slots
+        self._key_slots, self._transaction_slots, self.batch_slots = side_slots
         self.receipts["place"] = pack_places(self.receipts["partition"], self.receipts["offset"])
         self.receipts["key"] = arrival_keys(self.receipts["assignment"], self.receipts[POSITION])
 

@@ -152,6 +152,7 @@ def scan_workers(run: str, experiment: Experiment, addresses: Addresses) -> list
                 cluster=cluster,
                 topics=(experiment.topic,),
                 partitions=_beginnings(experiment),
+                batches="bytes" in experiment.promises.get("fidelity", ()),
             ).to_json(),
         )
         for cluster in addresses.clusters

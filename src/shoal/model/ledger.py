@@ -89,6 +89,31 @@ LOG: Final[Columns] = (
     ("headers_check", "int32"),  # CRC-32C of the header section, its count included
 )
 
+# One row for each batch that a scan found, where batches are compared; `producer`, `lane` and
+# `sequence` are those of the first message in it that is ours.
+BATCHES: Final[Columns] = (
+    ("cluster", "dictionary"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),  # of the first record
+    ("producer", "dictionary"),
+    ("lane", "int32"),
+    ("sequence", "int64"),
+    ("records", "int32"),  # how many
+    ("codec", "int8"),  # Kafka's number of the compression
+    ("records_check", "int32"),  # CRC-32C of everything after the header
+    ("base_timestamp_us", "int64"),
+    ("max_timestamp_us", "int64"),
+    ("stamped", "bool"),  # whether the topic stamps append times
+)
+
+# One row for each batch of the target that the mirror reported as encoded anew.
+RE_ENCODED: Final[Columns] = (
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),  # of the first record
+)
+
 # One row for each time a consumer's position was set; `offset` is the first one to read.
 ASSIGNMENTS: Final[Columns] = (
     ("group", "dictionary"),
@@ -148,6 +173,8 @@ TABLES: Final[dict[str, Columns]] = {
     "manifests": MANIFESTS,
     "scans": SCANS,
     "log": LOG,
+    "batches": BATCHES,
+    "re_encoded": RE_ENCODED,
     "assignments": ASSIGNMENTS,
     "positions": POSITIONS,
     "markers": MARKERS,

@@ -6,25 +6,33 @@ Rules:
   that a message is absent.
 - The row that says what was covered is written after everything in it was read and sealed.
 - The id of a topic is recorded with it: a topic made again is another log.
+- Where batches are to be compared their headers are recorded too, with a checksum of the rest.
 """
 
 import asyncio
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.client.admin import Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
-from shoal.model.errors import UnreachableError
+from shoal.model.errors import ClientError, UnreachableError
 from shoal.model.topics import TopicPartition
+from shoal.wire.batch import LOG_APPEND_TIME
+from shoal.wire.crc import crc32c
 from shoal.workload.envelope import Kind
 from shoal.workload.fetcher import Fetcher
-from shoal.workload.reading import Delivered, FoundBatch, LogReader
+from shoal.workload.reading import Delivered, Flags, FoundBatch, LogReader, Longs
 from shoal.workload.recorder import Recorder
 from shoal.workload.rows import Names
 from shoal.workload.specs import JsonSpec, ScanSpec
 
 _WATCH_INTERVAL_S = 0.02
+_CLEANUP = "cleanup.policy"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
     ends = {tp: listed.offset for tp, listed in lasts.items()}
     # A log that was cut short since the run began may end before the start: an empty range.
     starts = {tp: min(max(o, firsts[tp].offset), ends[tp]) for tp, o in asked.items()}
+    compacted = await _compacted(client, topics)
     scanner = _Scanner(spec, client, recorder, starts=starts, ends=ends)
     await scanner.read()
     await recorder.seal()
@@ -61,12 +70,28 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
             partition=start.partition,
             start=starts[start.log],
             end=ends[start.log],
-            compacted=False,
+            compacted=start.topic in compacted,
         )
     summary = scanner.summary()
     await recorder.foreign(spec.cluster, summary.foreign)
     await recorder.seal()
     return summary
+
+
+async def _compacted(client: Client, topics: Iterable[str]) -> set[str]:
+    """Topics whose records may be superseded; one whose settings we may not see counts as not."""
+    found = set()
+    for topic in topics:
+        resource = Resource(ResourceType.TOPIC, topic)
+        try:
+            told = await client.admin.describe_configs([resource], names=[_CLEANUP])
+        except ClientError as error:
+            _log.warning("whether topic %s is compacted is not known: %s", topic, error)
+            continue
+        entry = told[resource].get(_CLEANUP)
+        if entry is not None and "compact" in (entry.value or ""):
+            found.add(topic)
+    return found
 
 
 class _Scanner:
@@ -147,6 +172,8 @@ class _Scanner:
         ours = inside.only((kinds == Kind.MESSAGE) | (kinds == Kind.UNREADABLE))
         if len(ours):
             self._record(ours)
+        if self._spec.batches:
+            self._record_batches(found, inside.only(kinds == Kind.MESSAGE))
         self._retire_finished()
 
     def _record(self, found: Delivered) -> None:
@@ -168,3 +195,42 @@ class _Scanner:
             key_check=messages.key_check,
             headers_check=messages.headers_check,
         )
+
+    def _record_batches(self, found: list[FoundBatch], messages: Delivered) -> None:
+        """The headers of all batches that lie wholly inside and hold a message of ours."""
+        numbers, first = np.unique(messages.batch, return_index=True)
+        whole = [
+            item.first_offset <= item.batch.base_offset
+            and item.batch.next_offset <= self._end_of_log[item.log]
+            for item in found
+        ]
+        kept = np.array(whole, np.bool_)[numbers]
+        if not kept.any():
+            return
+        leaders, names = messages.only(_chosen(len(messages), first[kept])), self._logs.messages
+        batches = [found[number].batch for number in numbers[kept].tolist()]
+        checks = np.array([crc32c(batch.records) for batch in batches], np.uint32)
+        times = [(batch.base_timestamp, batch.max_timestamp) for batch in batches]
+        base_ms, max_ms = np.array(times, np.int64).T
+        self._recorder.append(
+            "batches",
+            cluster=self._spec.cluster,
+            topic=Names(leaders.messages.topic, names.topics),
+            partition=self._partition_of_log[leaders.log],
+            offset=np.array([batch.base_offset for batch in batches], np.int64),
+            producer=Names(leaders.messages.producer, names.producers),
+            lane=leaders.messages.lane,
+            sequence=leaders.messages.sequence,
+            records=np.array([batch.record_count for batch in batches], np.int32),
+            codec=np.array([batch.codec for batch in batches], np.int8),
+            records_check=checks.view(np.int32),
+            base_timestamp_us=np.where(base_ms < 0, -1, base_ms * 1000),
+            max_timestamp_us=np.where(max_ms < 0, -1, max_ms * 1000),
+            stamped=np.array([b.timestamp_type == LOG_APPEND_TIME for b in batches], np.bool_),
+        )
+
+
+def _chosen(count: int, rows: Longs) -> Flags:
+    chosen = np.zeros(count, np.bool_)
+    chosen[rows] = True
+    return chosen

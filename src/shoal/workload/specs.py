@@ -228,3 +228,4 @@ class ScanSpec(JsonSpec):
     partitions: tuple[StartingPoint, ...]
     fetching: FetchSettings = field(default_factory=FetchSettings)
     timeout_s: float = 300.0
+    batches: bool = False  # whether to record the batches too
