@@ -1,6 +1,7 @@
 """The mirror beside real Kafka: what a real broker accepts from it, and what it leaves behind."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from shoal.mirror.runner import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from support.mirror_batches import stored_batch
+from support.mirror_copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all
 from support.topic_reader import SILENT, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -131,3 +133,22 @@ async def test_a_real_broker_tells_the_last_sequence(apache_bootstrap: str) -> N
             assert result.is_ok
             told.append(await last_sequence_of(client, partition, identity))
     assert told == [None, 2, 6]
+
+
+async def test_old_records_go_to_a_real_broker_in_transactions_and_go_on(
+    apache_bootstrap: str, lite: LiteCluster
+) -> None:
+    topic, at_ms = "mirror-old", time.time_ns() // 1_000_000 - 48 * HOUR_MS
+    await make_topic(lite.bootstrap, topic, 2)
+    # A broker deletes what is too old: not here.
+    await make_topic(apache_bootstrap, topic, 2, retention_ms="-1")
+    config = config_of(lite.bootstrap, apache_bootstrap, topic, name=topic)
+    for first in (0, 400):
+        numbers = range(first, first + 400)
+        await asyncio.to_thread(fill, lite.bootstrap, topic, numbers, partitions=2, at_ms=at_ms)
+        status = await mirror_all(config)
+        assert (status.parked, status.counts.records) == ((), 400)
+        delivery, why = status.deliveries[topic]
+        assert delivery == "transactional"
+        assert why
+    assert await assert_same(lite.bootstrap, apache_bootstrap, topic, 800, 2) >= 40

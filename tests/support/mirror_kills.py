@@ -1,6 +1,6 @@
 """A throttled copy whose mirror, source leader and target leader are killed, and its judge.
 
-Each kill follows progress that was seen at the target. The mirror is a process of its own,
+Each kill follows progress that a reader at the target has seen. The mirror is a process of its own,
 started again after each kill of it. There are two judges: librdkafka, which reads both topics,
 and every partition of the copy must have the same records in the same order, each once; and
 `shoal mirror verify`.
@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from shoal.lite.cluster import LiteCluster
-from support.lite_clusters import create_topic, partition_of
+from support.lite_clusters import admin_of, create_topic, partition_of
 from support.topic_reader import SILENT, read_topic
 
 PARTITIONS = 3
@@ -48,6 +48,8 @@ class MirrorKills:
         self._log = folder / "mirror.log"
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: Consumer | None = None
+        self._seen = 0
 
     def run(
         self,
@@ -76,6 +78,9 @@ class MirrorKills:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
+            if self._watcher is not None:
+                self._watcher.close()
+                self._watcher = None
         outcome.problems += self._judge(topic, records)
         return outcome
 
@@ -126,19 +131,37 @@ class MirrorKills:
         cluster.restart(leader)
 
     def _await_progress(self, topic: str, count: int) -> int:
-        properties = {"bootstrap.servers": self._target.bootstrap, "group.id": "nobody"}
+        """Until a reader of the target has seen so many committed records."""
         deadline = time.monotonic() + PATIENCE_S
-        with Consumer({**properties, **SILENT}) as consumer:
-            while True:
-                assert self._process is not None
-                code = self._process.poll()
-                assert code is None, f"mirror ended with {code}: {self._log.read_text()[-2000:]}"
-                there = sum(_end(consumer, topic, number) for number in range(PARTITIONS))
-                if there >= count:
-                    return there
-                said = self._log.read_text()[-2000:]
-                assert time.monotonic() < deadline, f"{there} of {count} records: {said}"
+        while True:
+            assert self._process is not None
+            code = self._process.poll()
+            assert code is None, f"mirror ended with {code}: {self._log.read_text()[-2000:]}"
+            there = self._watch(topic)
+            if there >= count:
+                return there
+            said = self._log.read_text()[-2000:]
+            assert time.monotonic() < deadline, f"{there} of {count} records: {said}"
+
+    def _watch(self, topic: str) -> int:
+        if self._watcher is None:
+            if self._missing(topic):
                 time.sleep(0.05)
+                return 0
+            properties = {"bootstrap.servers": self._target.bootstrap, "group.id": "watcher"}
+            settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            self._watcher = Consumer({**properties, **settings, **SILENT})
+            self._watcher.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        messages = self._watcher.consume(10_000, timeout=0.05)
+        self._seen += sum(message.error() is None for message in messages)
+        return self._seen
+
+    def _missing(self, topic: str) -> bool:
+        with admin_of(self._target) as admin:
+            try:
+                return topic not in admin.list_topics(timeout=2).topics
+            except KafkaException:
+                return True
 
     def _judge(self, topic: str, records: int) -> list[str]:
         problems = []
@@ -170,10 +193,3 @@ def offsets_of(cluster: LiteCluster, topic: str, number: int) -> tuple[int, int]
     with Consumer({**properties, **SILENT}) as consumer:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
     return first, end
-
-
-def _end(consumer: Consumer, topic: str, number: int) -> int:
-    try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=2)[1]
-    except KafkaException:
-        return 0  # not there yet, or just without a leader

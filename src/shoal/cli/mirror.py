@@ -14,7 +14,8 @@ from click.core import ParameterSource
 from shoal.cli import console
 from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
-from shoal.mirror.config import DELIVERIES, HeartbeatRules, MirrorConfig, MirrorLimits
+from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
+from shoal.mirror.modes import DELIVERIES
 from shoal.mirror.patterns import listed
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.exit_codes import ExitCode
@@ -59,7 +60,15 @@ def _both_clusters(command: Command) -> Command:
     type=click.Choice(DELIVERIES),
     default="idempotent",
     show_default=True,
-    help="compare-and-append keeps the source's offsets, on Kafka Lite; auto takes it if it can.",
+    help="compare-and-append keeps the source's offsets, on Kafka Lite; auto takes it if it can. "
+    "Records that are too old for idempotent are delivered by another one, which is said.",
+)
+@click.option(
+    "--start",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where topics begin that were not copied before; a time by ISO 8601, or in ms.",
 )
 @click.option(
     "--max-bytes-per-s",
@@ -107,6 +116,7 @@ def _config(options: dict[str, Any]) -> MirrorConfig:
         topics=listed(options["topics"]),
         name=options["name"],
         delivery=options["delivery"],
+        start=options["start"],
         limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
         handler=options["handler"],
         positions=options["positions"],
@@ -197,8 +207,13 @@ def _found(report: "PartitionReport") -> str:
 def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
     """Says now and then how far the copy is."""
     spoken: dict[str, float] = {}
+    explained: set[tuple[str, str]] = set()
 
     def report(name: str, status: "MirrorStatus") -> None:
+        for topic, (delivery, why) in status.deliveries.items():
+            if why is not None and (name, topic) not in explained:
+                explained.add((name, topic))
+                console.say(f"{topic} is delivered by {delivery}: {why}")
         if time.monotonic() - spoken.get(name, 0.0) > SPEAK_EVERY_S:
             spoken[name] = time.monotonic()
             console.say(_told(status, name if several else ""))

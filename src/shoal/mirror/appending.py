@@ -20,8 +20,6 @@ from shoal.mirror.rewrite import prepare_to_append, trimmed_copy
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
 
-COMPARE_AND_APPEND = "compare-and-append"
-
 
 @dataclass(slots=True)
 class AppendingMirror(PartitionMirror):
@@ -47,9 +45,11 @@ class AppendingMirror(PartitionMirror):
         if batch.next_offset > next_offset:
             self.park(f"the handler made more of the batch at {source_offset} than it had", None)
             return False
-        self._queue.append(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
-        self.queued_bytes += batch.size
+        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
         return True
+
+    def sendable(self, now: float) -> Outgoing | None:
+        return None  # they go by `next_unit`
 
     def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
         """The batches of the next request, if one may be sent now."""
@@ -100,18 +100,14 @@ class AppendingMirror(PartitionMirror):
         self._unsure.clear()
         self.target_offset = end
         while self._queue and self._queue[0].batch.next_offset <= end:
-            first = self._queue.popleft()
-            self.queued_bytes -= first.batch.size
-            self.counts.batches += 1
-            self.counts.records += first.batch.record_count
-            self.counts.bytes += first.batch.size
+            self._drop_first()
 
     def _append_refused(self, unit: list[Outgoing], result: AppendResult, now: float) -> None:
         code = result.error_code
         if result.is_fenced:
             self.park("a later mirror of this name has taken over", "let only one run")
             return
-        if code == Code.CORRUPT_MESSAGE and any(self._is_poison(out) for out in unit):
+        if code == Code.CORRUPT_MESSAGE and any(self.is_poison(out) for out in unit):
             return
         if result.cause is None and not facts_of(code).retriable:
             tp = self.target

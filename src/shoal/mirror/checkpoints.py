@@ -6,7 +6,9 @@ JSON with the fields of `Checkpoint`. The topic has one partition and is compact
 Rules:
 - A checkpoint tells of one moment at which all below it was acknowledged. An old one is as true
   as a new one, only further back: so it may be written late, twice, or by a process that should
-  be dead.
+  be dead. Not so in the transactional mode, where the checkpoint *is* the position: there it is
+  written in the transaction that it tells of, and nowhere else.
+- They are read committed and to the end: whoever reads waits for transactions that are open.
 - The first one is written before the first record: a target partition that is not empty and has
   none was not written by this mirror.
 - Who the source and the target were is part of it: a topic that was deleted and made again is
@@ -16,8 +18,10 @@ Rules:
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from shoal.client.admin import NewTopic
@@ -25,6 +29,7 @@ from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.delivery import Identity
 from shoal.client.errors import KafkaError, error_for
+from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
@@ -34,6 +39,8 @@ from shoal.wire.records import Record, decode_records, encode_batch
 PREFIX: Final = "__shoal_mirror_"
 FORMAT: Final = 1
 NAME_LIMIT: Final = 200
+# Checkpoints in one batch: well below what a topic takes by default.
+BATCH_LIMIT: Final = 1000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CONFIGS: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
@@ -53,8 +60,10 @@ class Checkpoint:
     producer_id: int = -1
     producer_epoch: int = -1
     sequence: int = 0
-    # Of compare-and-append.
+    # Of compare-and-append, and of transactions: how often it was taken over.
     mirror_epoch: int = 0
+    # Of transactions: the transactional.id that wrote last.
+    lane: str = ""
     # Where the target's topic has another name.
     source_topic: str | None = None
 
@@ -79,8 +88,13 @@ class CheckpointTopic:
 
     def __init__(self, client: Client, name: str) -> None:
         check_name(name)
+        self.name = name
         self._client = client
         self._partition = TopicPartition(PREFIX + name, 0)
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self._partition
 
     async def exists(self) -> bool:
         topic = self._partition.topic
@@ -106,7 +120,8 @@ class CheckpointTopic:
             return {}
         tp, client = self._partition, self._client
         position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-        end = (await client.list_offsets({tp: LATEST}))[tp].offset
+        ends = await client.list_offsets({tp: LATEST}, isolation="read_uncommitted")
+        end = ends[tp].offset
         found: Checkpoints = {}
         while position < end:
             records, position = await self._read_from(position)
@@ -119,38 +134,44 @@ class CheckpointTopic:
         tp = self._partition
 
         async def attempt() -> tuple[list[Record], int]:
-            part = (await self._client.fetch({tp: position}))[tp]
+            part = (await self._client.fetch({tp: position}, isolation="read_committed"))[tp]
             if part.error_code != Code.NONE:
                 raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
             records: list[Record] = []
             next_offset = position
+            sieve = Sieve(part.aborted)
             for batch in iter_batches(part.records):
-                batch.check_crc()
-                records += [r for r in decode_records(batch) if r.offset >= position]
+                if sieve.judge(batch) is Standing.DATA:
+                    batch.check_crc()
+                    records += [r for r in decode_records(batch) if r.offset >= position]
                 next_offset = batch.next_offset
             return records, next_offset
 
         return await self._client.retrying(attempt)
 
     async def write(self, checkpoints: Mapping[TopicPartition, Checkpoint]) -> None:
-        """Add these, in one batch; returns when they are safe."""
-        if not checkpoints:
-            return
-        now_ms = time.time_ns() // 1_000_000
-        records = [
-            Record(number, now_ms, _key(tp), _value(checkpoint))
-            for number, (tp, checkpoint) in enumerate(checkpoints.items())
-        ]
+        """Add these; returns when they are safe."""
+        for batch in encode_checkpoints(checkpoints):
+            await self._client.retrying(partial(self._write_once, batch))
 
-        async def attempt() -> None:
-            batch = encode_batch(records)
-            result = (await self._client.produce({self._partition: batch}, acks=-1))[
-                self._partition
+    async def _write_once(self, batch: bytearray) -> None:
+        tp = self._partition
+        result = (await self._client.produce({tp: batch}, acks=-1))[tp]
+        if not result.is_ok:
+            raise result.error(tp)
+
+
+def encode_checkpoints(checkpoints: Mapping[TopicPartition, Checkpoint]) -> Iterator[bytearray]:
+    """The batches that tell of these."""
+    now_ms = time.time_ns() // 1_000_000
+    left = iter(checkpoints.items())
+    while some := list(islice(left, BATCH_LIMIT)):
+        yield encode_batch(
+            [
+                Record(number, now_ms, _key(tp), _value(checkpoint))
+                for number, (tp, checkpoint) in enumerate(some)
             ]
-            if not result.is_ok:
-                raise result.error(self._partition)
-
-        await self._client.retrying(attempt)
+        )
 
 
 def _key(tp: TopicPartition) -> bytes:
@@ -164,6 +185,7 @@ def _value(checkpoint: Checkpoint) -> bytes:
 def _checkpoint(value: dict[str, Any]) -> Checkpoint:
     if value["format"] != FORMAT:
         raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
+    # One of an earlier version may lack what has a default.
     return Checkpoint(
         **{each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
     )

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from shoal.mirror.beginning import start_timestamp
 from shoal.mirror.checkpoints import check_name
+from shoal.mirror.modes import DELIVERIES
 from shoal.mirror.naming import Naming
 from shoal.mirror.patterns import (
     CONFIGS_EXCLUDE,
@@ -21,7 +23,6 @@ from shoal.mirror.patterns import (
 )
 from shoal.model.errors import ConfigError
 
-DELIVERIES: Final = ("auto", "idempotent", "compare-and-append")
 BOOTSTRAP: Final = "bootstrap.servers"
 
 
@@ -97,7 +98,9 @@ class MirrorConfig:
     topics: tuple[str, ...]  # names or regular expressions
     # Under which a mirror finds its own work again on the target.
     name: str = "default"
-    delivery: str = "idempotent"  # or auto, compare-and-append: see `shoal.mirror.takeover`
+    delivery: str = "idempotent"  # one of `DELIVERIES`: see `shoal.mirror.delivery`
+    # Where partitions begin that this mirror has not copied before: see `shoal.mirror.beginning`.
+    start: str = "earliest"
     handler: str | None = None
     # Where to write down, now and then and at the end, how far it came.
     positions: Path | None = None
@@ -120,6 +123,7 @@ class MirrorConfig:
             raise ConfigError(
                 f"{self.delivery!r} is no delivery", remedy=f"one of {', '.join(DELIVERIES)}"
             )
+        start_timestamp(self.start)
         if not self.topics or not all(self.topics):
             raise ConfigError("a mirror needs topics", remedy="give --topics a,b")
         if len(set(self.topics)) != len(self.topics):

@@ -2,7 +2,7 @@
 
 Rules:
 - `assign` says which partitions it should copy from now on. New ones begin where the target's
-  truth says (`shoal.mirror.resume`, `shoal.mirror.takeover`); those that are gone are let go
+  truth says (`shoal.mirror.starting`); those that are gone are let go
   when nothing of them is in flight and a last checkpoint is written.
 - Checkpoints are read anew before partitions are begun: another process may have been there.
 - A target partition is claimed by a checkpoint before the first record goes to it.
@@ -13,19 +13,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
-from shoal.client.backoff import Backoff
 from shoal.client.client import Client
-from shoal.mirror.appending import COMPARE_AND_APPEND, AppendingMirror
-from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import PartitionMirror
-from shoal.mirror.handlers import load_handler
-from shoal.mirror.keeper import CheckpointKeeper
-from shoal.mirror.resume import Resume, Start
 from shoal.mirror.routes import Route
 from shoal.mirror.runner import MirrorRunner, MirrorStatus
-from shoal.mirror.takeover import TakeOver, choose_delivery
+from shoal.mirror.starting import Starter
 from shoal.model.errors import ConfigError, ShoalError
 
 _log = logging.getLogger(__name__)
@@ -38,13 +33,10 @@ class Copier:
         self._source = source
         self._target = target
         self._config = config
-        self._handler = None if config.handler is None else load_handler(config.handler)
-        self._checkpoints = CheckpointTopic(target, config.name)
-        self._keeper = CheckpointKeeper(self._checkpoints)
-        self._runner = MirrorRunner(source, target, limits=config.limits)
+        self._starter = Starter(source, target, config)
+        self._keeper = self._starter.keeper
+        self._runner = MirrorRunner(source, target, self._starter.lane, limits=config.limits)
         self._routes: dict[Route, PartitionMirror] = {}
-        self._resume = Resume(source, target, {})
-        self._delivery = config.delivery
         self._assigning = asyncio.Lock()
         self.refused: dict[str, ShoalError] = {}  # by topic of the source
 
@@ -54,16 +46,12 @@ class Copier:
         return list(self._routes)
 
     async def prepare(self) -> None:
-        """Find out how to deliver, and what is there of earlier starts."""
-        found = await self._checkpoints.read()
-        used = {checkpoint.delivery for checkpoint in found.values()}
-        self._delivery = await choose_delivery(self._config.delivery, self._target, used)
-        self._resume = Resume(self._source, self._target, found, delivery=self._delivery)
+        """Find out what is there of earlier starts."""
+        await self._starter.look()
 
     async def check(self, routes: list[Route]) -> bool:
         """Refuse target partitions that are not ours to write to; whether any is ours."""
-        await self._resume.check(routes)
-        return any(self._resume.found(route) for route in routes)
+        return await self._starter.check(routes)
 
     async def assign(self, routes: Iterable[Route]) -> None:
         """Copy these, and no others."""
@@ -87,7 +75,7 @@ class Copier:
         self._runner.stop()
 
     def status(self) -> MirrorStatus:
-        return self._runner.status()
+        return replace(self._runner.status(), deliveries=self._starter.deliveries)
 
     async def _begin_all(self, routes: list[Route]) -> None:
         self.refused.clear()
@@ -116,17 +104,8 @@ class Copier:
         await self._target.metadata({route.target.topic for route in routes})
         if self._routes:
             # Not the first: another process may have copied some of them meanwhile.
-            found = await self._checkpoints.read()
-            self._resume = Resume(self._source, self._target, found, delivery=self._delivery)
-        if self._delivery == COMPARE_AND_APPEND:
-            first = await TakeOver(self._target, self._resume).starts(routes)
-            begun = {route: self._appending(route, each) for route, each in first.items()}
-        else:
-            starts = await self._resume.starts(routes)
-            first = {route: start.checkpoint for route, start in starts.items()}
-            begun = {route: self._sequenced(route, start) for route, start in starts.items()}
-        await self._keeper.claim({route.target: each for route, each in first.items()})
-        self._keeper.follow(begun.values())
+            await self._starter.look()
+        begun = await self._starter.begin(routes)
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
         self._runner.add(begun.values())
@@ -137,33 +116,6 @@ class Copier:
         mirrors = await self._runner.release([route.source for route in routes])
         with contextlib.suppress(TimeoutError):
             await self._keeper.let_go(mirrors)
+        self._starter.lane.let_go(mirrors)
         for route in routes:
             del self._routes[route]
-
-    def _sequenced(self, route: Route, start: Start) -> PartitionMirror:
-        checkpoint = start.checkpoint
-        return PartitionMirror(
-            route.source,
-            checkpoint.identity,
-            checkpoint.source_offset,
-            Backoff(100, 1000),
-            self._handler,
-            next_sequence=checkpoint.sequence,
-            target_offset=checkpoint.target_offset,
-            already_there=start.already_there,
-            is_known=start.is_known,
-            tail=start.tail,
-            writes_to=route.target,
-        )
-
-    def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
-        return AppendingMirror(
-            route.source,
-            checkpoint.identity,
-            checkpoint.source_offset,
-            Backoff(100, 1000),
-            self._handler,
-            target_offset=checkpoint.target_offset,
-            mirror_epoch=checkpoint.mirror_epoch,
-            writes_to=route.target,
-        )

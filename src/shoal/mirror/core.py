@@ -109,6 +109,7 @@ class PartitionMirror:
     is_known: bool = False  # whether the target's leader remembers our producer
     tail: Batch | None = None  # the last of what is already there, as the target stores it
     writes_to: TopicPartition | None = None  # the target's, where it has another name
+    in_flight_limit: int = IN_FLIGHT_LIMIT
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -221,12 +222,15 @@ class PartitionMirror:
         prepare(batch, self.identity, self.next_sequence)
         if self.already_there:
             return self._pass_over(batch)
-        self._queue.append(
+        self._enqueue(
             Outgoing(batch, source_offset=source_offset, base_sequence=self.next_sequence)
         )
         self.next_sequence = sequence_after(batch.last_sequence, 1)
-        self.queued_bytes += batch.size
         return True
+
+    def _enqueue(self, outgoing: Outgoing) -> None:
+        self._queue.append(outgoing)
+        self.queued_bytes += outgoing.batch.size
 
     def _pass_over(self, batch: Batch) -> bool:
         count = batch.record_count
@@ -255,7 +259,7 @@ class PartitionMirror:
             return None
         if self._recovering and self._in_flight:
             return None
-        if self._in_flight >= (IN_FLIGHT_LIMIT if self.is_known else 1):
+        if self._in_flight >= (self.in_flight_limit if self.is_known else 1):
             return None
         return next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
 
@@ -329,26 +333,29 @@ class PartitionMirror:
     def _acknowledge(self, outgoing: Outgoing) -> None:
         outgoing.acknowledged = True
         while self._queue and self._queue[0].acknowledged:
-            first = self._queue.popleft()
-            self._placed(first)
-            self.queued_bytes -= first.batch.size
-            self.counts.batches += 1
-            self.counts.records += first.batch.record_count
-            self.counts.bytes += first.batch.size
+            self._placed(self._queue[0])
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        """The first batch of the queue is at the target."""
+        first = self._queue.popleft()
+        self.queued_bytes -= first.batch.size
+        self.counts.batches += 1
+        self.counts.records += first.batch.record_count
+        self.counts.bytes += first.batch.size
 
     def _placed(self, outgoing: Outgoing) -> None:
         """Follow the target's offsets; between two of our batches is nobody else's."""
         if outgoing.target_offset not in (-1, self.target_offset):
-            if not self.counts.displaced:
-                _log.error(
-                    "%s: somebody else writes to the target: a batch is at offset %d, not %d",
-                    self.target,
-                    outgoing.target_offset,
-                    self.target_offset,
-                )
-            self.counts.displaced += 1
+            self._displaced(outgoing.target_offset, self.target_offset)
             self.target_offset = outgoing.target_offset
         self.target_offset += outgoing.batch.record_count
+
+    def _displaced(self, offset: int, expected: int) -> None:
+        if not self.counts.displaced:
+            text = "%s: somebody else writes to the target: a batch is at offset %d, not %d"
+            _log.error(text, self.target, offset, expected)
+        self.counts.displaced += 1
 
     def _refused(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
         code = result.error_code
@@ -356,7 +363,7 @@ class PartitionMirror:
             # Otherwise it stood behind one that was refused, and goes again in its turn.
             self._out_of_sequence |= outgoing is self._oldest_open()
             return
-        if code == Code.CORRUPT_MESSAGE and self._is_poison(outgoing):
+        if code == Code.CORRUPT_MESSAGE and self.is_poison(outgoing):
             return
         if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = result.error(self.target)
@@ -364,7 +371,7 @@ class PartitionMirror:
             return
         self.not_before = max(self.not_before, now + self.backoff.failed())
 
-    def _is_poison(self, outgoing: Outgoing) -> bool:
+    def is_poison(self, outgoing: Outgoing) -> bool:
         try:
             outgoing.batch.check_crc()
         except CorruptBatch as error:

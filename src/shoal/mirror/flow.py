@@ -105,7 +105,7 @@ class Flow:
     def _report(self, copier: Copier, *, final: bool) -> MirrorStatus:
         status = replace(copier.status(), refused=tuple(self._refused(copier)))
         if self._config.positions is not None:
-            write_positions(self._config.positions, status.positions, status.counts, final=final)
+            write_positions(self._config.positions, status, final=final)
         if self._on_status is not None:
             self._on_status(status)
         return status

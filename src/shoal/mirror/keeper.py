@@ -44,7 +44,7 @@ class CheckpointKeeper:
 
     async def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
         """No longer of these, after a last word: another may go on with them."""
-        ended = list(mirrors)
+        ended = [mirror for mirror in mirrors if mirror.target in self._mirrors]
         await self._write(ended)
         for mirror in ended:
             self._mirrors.pop(mirror.target, None)

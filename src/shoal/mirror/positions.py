@@ -1,9 +1,10 @@
 """How far the mirror came, in a file that the audit reads.
 
 The file is one JSON object: `format`, `reader` ("mirror"), `final` (whether the mirror ended in
-order), `at_us`, `counts`, and `positions`: a row for each partition with `topic`, `partition`
-and `offset`, the source offset below which everything is at the target or was dropped on
-purpose. A file that is not final is true as well: the mirror came at least that far.
+order), `at_us`, `counts`, `deliveries` (by topic: `delivery`, and `why` it is not the one that
+was asked for, or null), and `positions`: a row for each partition with `topic`, `partition` and
+`offset`, the source offset below which everything is at the target or was dropped on purpose. A
+file that is not final is true as well: the mirror came at least that far.
 
 It is replaced in one step, so a reader never sees half of it.
 """
@@ -11,12 +12,11 @@ It is replaced in one step, so a reader never sees half of it.
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.mirror.core import Counts
+from shoal.mirror.runner import MirrorStatus
 from shoal.model.errors import LedgerError
 from shoal.model.topics import TopicPartition
 
@@ -25,18 +25,17 @@ READER: Final = "mirror"
 FILE_LIMIT_BYTES: Final = 64 << 20
 
 
-def write_positions(
-    path: Path, positions: Mapping[TopicPartition, int], counts: Counts, *, final: bool
-) -> None:
+def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
     body = {
         "format": FORMAT,
         "reader": READER,
         "final": final,
         "at_us": time.time_ns() // 1000,
-        "counts": asdict(counts),
+        "counts": asdict(status.counts),
+        "deliveries": {name: one._asdict() for name, one in status.deliveries.items()},
         "positions": [
             {"topic": tp.topic, "partition": tp.partition, "offset": offset}
-            for tp, offset in sorted(positions.items())
+            for tp, offset in sorted(status.positions.items())
         ],
     }
     fresh = path.with_name(path.name + ".new")

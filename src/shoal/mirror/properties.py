@@ -13,7 +13,7 @@ Rules, as in MirrorMaker 2:
 - Flows are off unless `A->B.enabled` is true. Topics get the source's alias before their names
   unless the policy is the identity.
 - What this mirror has of its own stands under `shoal.` (`shoal.name`, `shoal.delivery`,
-  `shoal.max.bytes.per.s`).
+  `shoal.start`, `shoal.max.bytes.per.s`).
 - A key that changes nothing here is named, so that nobody counts on it.
 """
 
@@ -120,6 +120,7 @@ class _Reader:
             topics=settings.listed("topics", (".*",)),
             name=text("shoal.name", f"{source}--{target}"),
             delivery=text("shoal.delivery", "idempotent"),
+            start=text("shoal.start", "earliest"),
             limits=MirrorLimits(max_bytes_per_s=int(number("shoal.max.bytes.per.s", 0))),
             rules=TopicRules(
                 exclude=settings.listed("topics.exclude", TOPICS_EXCLUDE),

@@ -27,14 +27,15 @@ from shoal.client.delivery import Identity
 from shoal.client.errors import error_for
 from shoal.client.results import EARLIEST, LATEST
 from shoal.client.sessions import new_identity
+from shoal.mirror.beginning import start_offsets
 from shoal.mirror.checkpoints import Checkpoint, Checkpoints
+from shoal.mirror.modes import IDEMPOTENT, may_go_on
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches, sequence_after
 
-IDEMPOTENT: Final = "idempotent"
 # How long an end and a last sequence may differ, which they do until all is replicated.
 SETTLE_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.2
@@ -58,12 +59,24 @@ class Resume:
     """Finds the starts of a mirror's partitions."""
 
     def __init__(
-        self, source: Client, target: Client, found: Checkpoints, *, delivery: str = IDEMPOTENT
+        self,
+        source: Client,
+        target: Client,
+        found: Checkpoints,
+        *,
+        delivery: str = IDEMPOTENT,
+        start: str = "earliest",
     ) -> None:
+        """`delivery` is the one that is wanted; `start` is for partitions that begin."""
         self._source = source
         self._target = target
         self._found = found
         self._delivery = delivery
+        self._start = start
+
+    def update(self, found: Checkpoints) -> None:
+        """Go by these checkpoints from now on."""
+        self._found = found
 
     async def check(self, routes: Iterable[Route]) -> None:
         """Refuse partitions of the target, which are there, that are not ours to write to."""
@@ -102,7 +115,7 @@ class Resume:
                 "since it was mirrored",
                 remedy="delete the target's topic, or mirror into another cluster",
             )
-        if checkpoint.delivery != self._delivery:
+        if not may_go_on(self._delivery, checkpoint.delivery):
             raise ConfigError(
                 f"the target's partition {tp} was mirrored by {checkpoint.delivery}",
                 remedy=f"go on with --delivery {checkpoint.delivery}",
@@ -125,26 +138,24 @@ class Resume:
         if not routes:
             return {}
         identity = await new_identity(self._target)
-        first, ends = await self.extent(routes)
+        known = await self.known(routes)
         return {
             route: Start(
-                replace(
-                    self.new_checkpoint(route, first[route], ends[route]),
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                )
+                replace(one, producer_id=identity.producer_id, producer_epoch=identity.epoch)
             )
-            for route in routes
+            for route, one in known.items()
         }
 
-    async def extent(self, routes: list[Route]) -> tuple[dict[Route, int], dict[Route, int]]:
-        """Where new partitions begin at the source, and where they end at the target."""
-        first = await self._source.list_offsets({r.source: EARLIEST for r in routes})
-        ends = await self._target.list_offsets({r.target: LATEST for r in routes})
-        return (
-            {route: first[route.source].offset for route in routes},
-            {route: ends[route.target].offset for route in routes},
-        )
+    async def known(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
+        """The checkpoint of each partition; for those that begin, one of where they begin."""
+        found = {route: self.found(route) for route in routes}
+        new = [route for route, checkpoint in found.items() if checkpoint is None]
+        first = await start_offsets(self._source, [r.source for r in new], self._start)
+        ends = await self._target.list_offsets({r.target: LATEST for r in new}) if new else {}
+        return {
+            r: checkpoint or self._new_checkpoint(r, first[r.source], ends[r.target].offset)
+            for r, checkpoint in found.items()
+        }
 
     def found(self, route: Route) -> Checkpoint | None:
         """The checkpoint of a target partition that is still the same."""
@@ -152,7 +163,7 @@ class Resume:
         is_same = checkpoint and self._is_same_target(route.target, checkpoint)
         return checkpoint if is_same else None
 
-    def new_checkpoint(self, route: Route, source_offset: int, target_offset: int) -> Checkpoint:
+    def _new_checkpoint(self, route: Route, source_offset: int, target_offset: int) -> Checkpoint:
         source_topic, target_topic = route.source.topic, route.target.topic
         return Checkpoint(
             source_cluster=self._source.cluster.cluster_id,

@@ -28,6 +28,8 @@ from shoal.client.fetching import Fetched
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
+from shoal.mirror.delivery import Chosen
+from shoal.mirror.lane import TransactionLane
 from shoal.mirror.producers import last_sequence_of
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
@@ -52,6 +54,7 @@ class MirrorStatus:
     lag: int  # source offsets that may be read and are not done; -1 while that is not known
     parked: tuple[ShoalError, ...]
     refused: tuple[ShoalError, ...] = ()  # why some topics are not copied at all
+    deliveries: Mapping[str, Chosen] = field(default_factory=dict)  # by topic of the source
 
 
 @dataclass(slots=True)
@@ -76,10 +79,11 @@ class MirrorRunner:
         self,
         source: Client,
         target: Client,
-        partitions: Iterable[PartitionMirror] = (),
+        lane: TransactionLane,
         *,
         limits: MirrorLimits,
     ) -> None:
+        self._lane = lane
         self._partitions: dict[TopicPartition, PartitionMirror] = {}
         self._source = _Side(source, set(), Backoff(100, 2000))
         self._target = _Side(target, set(), Backoff(100, 2000))
@@ -98,14 +102,9 @@ class MirrorRunner:
         self._ended = asyncio.Event()
         self._stopping = False
         self._failure: BaseException | None = None
-        self._take_in(partitions)
 
     def add(self, mirrors: Iterable[PartitionMirror]) -> None:
         """Copy these too. Their topics are known to both clients."""
-        self._take_in(mirrors)
-        self._pump()
-
-    def _take_in(self, mirrors: Iterable[PartitionMirror]) -> None:
         for mirror in mirrors:
             self._partitions[mirror.partition] = mirror
             self._in_turn.append(mirror)
@@ -113,6 +112,7 @@ class MirrorRunner:
             self._source.topics.add(topic)
             self._target.topics.add(mirror.target.topic)
             self._topic_ids.setdefault(topic, _topic_id(self._source.client, topic))
+        self._pump()
 
     async def release(self, partitions: Iterable[TopicPartition]) -> list[PartitionMirror]:
         """Copy these no longer; returns them when nothing of them is in flight."""
@@ -141,6 +141,8 @@ class MirrorRunner:
     async def run(self) -> None:
         """Copy until `stop`, or until every partition is parked."""
         try:
+            self._lane.on_progress = self._pump
+            self._begin(self._lane.run())
             self._pump()
             await self._ended.wait()
         finally:
@@ -162,6 +164,7 @@ class MirrorRunner:
         self._stopping = True
         for mirror in self._partitions.values():
             mirror.forget_unsent()
+        self._lane.stop()
         self._deadline = self._loop.call_later(self._limits.stop_s, self._ended.set)
         self._pump()
 
@@ -270,7 +273,7 @@ class MirrorRunner:
         batches: Singles = []
         size = 0
         for mirror in mirrors:
-            outgoing = None if isinstance(mirror, AppendingMirror) else mirror.sendable(now)
+            outgoing = mirror.sendable(now)
             if outgoing is None:
                 continue
             size += outgoing.batch.size
@@ -359,13 +362,16 @@ class MirrorRunner:
             self._fetching.difference_update(positions)
         side.backoff.succeeded()
         if not self._stopping:
-            self._take(fetched)
+            self._take(fetched, positions)
+            self._lane.wake()
 
-    def _take(self, fetched: Fetched) -> None:
+    def _take(self, fetched: Fetched, positions: Mapping[TopicPartition, int]) -> None:
         for tp, part in fetched.items():
             mirror = self._partitions.get(tp)
             if mirror is None or mirror.parked is not None or tp in self._leaving:
                 continue
+            if mirror.position != positions[tp]:
+                continue  # it went back while this was on its way
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
             elif self._is_same_topic(mirror):

@@ -11,33 +11,17 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from shoal.client.appending import Appendix
 from shoal.client.client import Client
 from shoal.client.errors import error_for
-from shoal.mirror.appending import COMPARE_AND_APPEND
 from shoal.mirror.checkpoints import Checkpoint
-from shoal.mirror.resume import IDEMPOTENT, Resume
+from shoal.mirror.resume import Resume
 from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from shoal.wire.compare_and_append import FEATURE
-
-AUTO: Final = "auto"
 
 _log = logging.getLogger(__name__)
-
-
-async def choose_delivery(wanted: str, target: Client, used: Iterable[str]) -> str:
-    """How to deliver; `used` is how this mirror's topics were delivered before."""
-    if wanted != AUTO:
-        return wanted
-    link = await target.any_link()
-    is_offered = bool(link.versions.finalized_features.get(FEATURE))
-    chosen = COMPARE_AND_APPEND if is_offered and IDEMPOTENT not in used else IDEMPOTENT
-    _log.info("delivery: %s", chosen)
-    return chosen
 
 
 class TakeOver:
@@ -49,13 +33,7 @@ class TakeOver:
 
     async def starts(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         wanted = list(routes)
-        found = {route: self._resume.found(route) for route in wanted}
-        new = [route for route, checkpoint in found.items() if checkpoint is None]
-        first, ends = await self._resume.extent(new) if new else ({}, {})
-        known = {
-            route: checkpoint or self._resume.new_checkpoint(route, first[route], ends[route])
-            for route, checkpoint in found.items()
-        }
+        known = await self._resume.known(wanted)
         taken = await asyncio.gather(*(self._take(r.target, known[r]) for r in wanted))
         return dict(zip(wanted, taken, strict=True))
 

@@ -1,0 +1,374 @@
+"""The transactional mode on a real target: one transactional.id for the partitions of a process.
+
+    InitProducerId ──► read positions ──► claim ──► ( batches + positions ──► commit ) …
+
+Rules:
+- InitProducerId comes first: it fences an older process and ends what that left open. Only
+  then the positions are read, committed and to the end. A partition that another
+  transactional.id wrote last is taken from that one in the same way.
+- Positions are checkpoints, written in the transaction of the batches that they tell of. So
+  either both count or neither.
+- One transaction at a time. The next begins when the last stable offset has passed what was
+  committed: where a marker is missing, a later abort would hide it (KAFKA-20734).
+- Whatever fails, the transaction is given up, a new epoch is asked for, and every partition
+  goes back to its committed position.
+- Each start claims its partitions under a higher number. A lane that is refused looks for a
+  higher number than its own: if there is one, those partitions are another's now.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from shoal.client.backoff import Backoff
+from shoal.client.client import Client
+from shoal.client.codes import Code, facts_of
+from shoal.client.errors import ClientError, error_for
+from shoal.client.isolation import Sieve, Standing
+from shoal.client.results import EARLIEST, LATEST, ProduceResult
+from shoal.client.sender import Result
+from shoal.client.transactions import TransactionalSession
+from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic, encode_checkpoints
+from shoal.mirror.config import MirrorLimits
+from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.modes import TRANSACTIONAL
+from shoal.mirror.resume import Resume
+from shoal.mirror.routes import Route
+from shoal.mirror.transactional import TransactionalMirror
+from shoal.model.errors import ConfigError, SystemFailure
+from shoal.model.findings import Outcome
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import iter_batches
+
+PREFIX: Final = "shoal-mirror-"
+# How long to wait for more before a transaction begins: each one costs a marker.
+GATHER_S: Final = 0.05
+# How long a commit may take to be visible.
+VISIBLE_S: Final = 60.0
+LAST_WORD_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.02
+
+# What the transaction says, not the batch: a new epoch helps.
+_OF_THE_TRANSACTION: Final = frozenset(
+    {
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.PRODUCER_FENCED,
+        Code.INVALID_TXN_STATE,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.TRANSACTION_ABORTABLE,
+    }
+)
+
+_log = logging.getLogger(__name__)
+
+Sent = list[tuple[TransactionalMirror, Outgoing, Result]]
+
+
+class TransactionLane:
+    """Writes the batches of its mirrors in transactions."""
+
+    def __init__(
+        self,
+        target: Client,
+        topic: CheckpointTopic,
+        resume: Resume,
+        *,
+        limits: MirrorLimits,
+        number: int = 0,
+    ) -> None:
+        """`number` tells apart the processes of one mirror."""
+        self._target = target
+        self._topic = topic
+        self._resume = resume
+        self._limits = limits
+        self._id = f"{PREFIX}{topic.name}-{number}"
+        # Held by whoever uses the session.
+        self._turn = asyncio.Lock()
+        self._session: TransactionalSession | None = None
+        self._checkpoints: Checkpoints = {}
+        self._mirrors: list[TransactionalMirror] = []
+        self._backoff = Backoff(100, 2000)
+        self._awake = asyncio.Event()
+        self._stopping = False
+        # Told when batches were committed, or positions went back.
+        self.on_progress: Callable[[], None] = lambda: None
+
+    # Partitions come and go.
+
+    async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
+        """Take these over as well; returns where each begins or goes on."""
+        wanted = list(routes)
+        async with self._turn:
+            try:
+                await self._topic.make()
+                if self._session is None:
+                    await self._start_session()
+                self._resume.update(await self._positions([route.target for route in wanted]))
+                known = await self._resume.known(wanted)
+                await self._check({route.target: one for route, one in known.items()})
+                claimed = {
+                    route: replace(
+                        one,
+                        delivery=TRANSACTIONAL,
+                        lane=self._id,
+                        mirror_epoch=one.mirror_epoch + 1,
+                    )
+                    for route, one in known.items()
+                }
+                claims = {route.target: one for route, one in claimed.items()}
+                await self._claim(claims)
+            except BaseException:
+                await self._close()
+                raise
+            self._checkpoints.update(claims)
+        return claimed
+
+    def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:
+        """Write the batches of these, which were begun."""
+        self._mirrors += mirrors
+        self._awake.set()
+
+    def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """No longer of these, of which nothing is in flight: another may go on with them."""
+        gone = {mirror.target for mirror in mirrors}
+        self._mirrors = [mirror for mirror in self._mirrors if mirror.target not in gone]
+
+    async def _start_session(self) -> None:
+        self._session = TransactionalSession(self._target, self._id)
+        await self._session.start()
+
+    async def _positions(self, partitions: Iterable[TopicPartition]) -> Checkpoints:
+        """All that is committed, once nobody else can add to that of these partitions."""
+        found = await self._topic.read()
+        others = {found[tp].lane for tp in partitions if tp in found} - {self._id, ""}
+        for other in sorted(others):
+            _log.info("fencing %s", other)
+            session = TransactionalSession(self._target, other)
+            try:
+                await session.start()
+            finally:
+                await session.close()
+        return await self._topic.read() if others else found
+
+    async def _claim(self, claims: Checkpoints) -> None:
+        assert self._session is not None  # noqa: S101 - for the type checker
+        async with self._session.transaction():
+            await self._write(self._session, claims)
+
+    async def _check(self, known: Checkpoints) -> None:
+        for tp, checkpoint in known.items():
+            if (strange := await self._strange(tp, checkpoint)) is not None:
+                raise ConfigError(
+                    f"the target's partition {tp} is not as this mirror left it: {strange}",
+                    remedy="compare both with `shoal mirror verify`; mirror into a new topic",
+                )
+
+    async def _strange(self, tp: TopicPartition, checkpoint: Checkpoint) -> str | None:
+        """What is wrong with a partition, if it has more or less than was committed."""
+        client = self._target
+        position = checkpoint.target_offset
+        ends = await client.list_offsets({tp: LATEST}, isolation="read_committed")
+        end = ends[tp].offset
+        if end < position:
+            return f"it had {position} offsets and ends at {end}: records are gone"
+        first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+        position = max(first, position)
+        while position < end:
+            found, position = await self._data_from(tp, position)
+            if found is not None:
+                return f"somebody else has written to it, at offset {found}"
+        return None
+
+    async def _data_from(self, tp: TopicPartition, position: int) -> tuple[int | None, int]:
+        """The first offset of committed data in a part of the log, and the end of that part."""
+
+        async def attempt() -> tuple[int | None, int]:
+            part = (await self._target.fetch({tp: position}, isolation="read_committed"))[tp]
+            if part.error_code != Code.NONE:
+                raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
+            sieve, next_offset = Sieve(part.aborted), position
+            for batch in iter_batches(part.records):
+                if sieve.judge(batch) is Standing.DATA and batch.base_offset >= position:
+                    return batch.base_offset, batch.next_offset
+                next_offset = batch.next_offset
+            return None, next_offset
+
+        return await self._target.retrying(attempt)
+
+    # The copying.
+
+    def wake(self) -> None:
+        """There may be batches to send."""
+        self._awake.set()
+
+    def stop(self) -> None:
+        """End when the open transaction has ended."""
+        self._stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Write until `stop`."""
+        try:
+            while not self._stopping:
+                if not any(mirror.has_more for mirror in self._mirrors):
+                    self._awake.clear()
+                    await self._awake.wait()
+                    await asyncio.sleep(GATHER_S)
+                    continue
+                size_bytes = await self._step()
+                if self._limits.max_bytes_per_s:
+                    await asyncio.sleep(size_bytes / self._limits.max_bytes_per_s)
+        finally:
+            await self._close()
+
+    async def _step(self) -> int:
+        """One transaction, or what must come before it; returns its bytes."""
+        async with self._turn:
+            try:
+                if self._session is None:
+                    await self._reopen()
+                size_bytes = await self._one_transaction()
+            except ClientError as error:
+                _log.warning("a transaction of %s failed: %s", self._id, error)
+                await self._close()
+                for mirror in self._mirrors:
+                    self._go_back(mirror)
+                size_bytes = -1
+        self.on_progress()
+        if size_bytes < 0:
+            await self._pause()
+        else:
+            self._backoff.succeeded()
+        return max(0, size_bytes)
+
+    async def _one_transaction(self) -> int:
+        session = self._session
+        if session is None:
+            return 0  # nothing is left that is ours
+        session.begin()
+        sent = await self._send(session)
+        for mirror, outgoing, result in sent:
+            if (outcome := await result).is_ok:
+                mirror.written(outgoing, outcome)
+            else:
+                self._refused(mirror, outgoing, outcome)
+                raise outcome.error(mirror.target)
+        positions = {
+            mirror.target: replace(
+                self._checkpoints[mirror.target],
+                source_offset=mirror.next_position,
+                target_offset=mirror.target_offset,
+            )
+            for mirror, _, _ in sent
+        }
+        await self._write(session, positions)
+        await session.commit()
+        await self._await_visible(positions)
+        self._checkpoints.update(positions)
+        for mirror in {mirror.target: mirror for mirror, _, _ in sent}.values():
+            mirror.committed()
+        # In turn, so that none waits for the others.
+        self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
+        return sum(outgoing.batch.size for _, outgoing, _ in sent)
+
+    async def _send(self, session: TransactionalSession) -> Sent:
+        sent: Sent = []
+        room_bytes = self._limits.append_room_bytes
+        for mirror in self._mirrors:
+            if room_bytes <= 0:
+                break
+            for outgoing in mirror.take(room_bytes):
+                room_bytes -= outgoing.batch.size
+                result = await session.send(mirror.target, outgoing.batch)
+                sent.append((mirror, outgoing, result))
+        return sent
+
+    async def _write(self, session: TransactionalSession, positions: Checkpoints) -> None:
+        tp = self._topic.partition
+        for batch in encode_checkpoints(positions):
+            outcome = await (await session.send(tp, batch))
+            if not outcome.is_ok:
+                raise outcome.error(tp)
+
+    def _refused(
+        self, mirror: TransactionalMirror, outgoing: Outgoing, outcome: ProduceResult
+    ) -> None:
+        """Park a partition whose batch can never be written."""
+        code = outcome.error_code
+        if outcome.cause is not None or code in _OF_THE_TRANSACTION:
+            return
+        if code == Code.CORRUPT_MESSAGE and mirror.is_poison(outgoing):
+            return
+        if outcome.outcome is Outcome.FAILED and not facts_of(code).retriable:
+            error = outcome.error(mirror.target)
+            mirror.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
+
+    async def _await_visible(self, positions: Checkpoints) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + VISIBLE_S
+        left = {tp: checkpoint.target_offset for tp, checkpoint in positions.items()}
+        while left:
+            listed = await self._target.list_offsets(
+                dict.fromkeys(left, LATEST), isolation="read_committed"
+            )
+            left = {tp: end for tp, end in left.items() if listed[tp].offset < end}
+            if not left:
+                return
+            if loop.time() > deadline:
+                where = ", ".join(map(str, left))
+                raise SystemFailure(
+                    f"a transaction was committed and is not visible in {where}",
+                    remedy="see that every partition has a leader; its marker may be missing "
+                    "(KAFKA-20734), and then a new topic is needed",
+                )
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    # After a failure.
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            # An order to stop ends the waiting.
+            async with asyncio.timeout(self._backoff.failed()):
+                while not self._stopping:
+                    self._awake.clear()
+                    await self._awake.wait()
+
+    async def _reopen(self) -> None:
+        """A new epoch, and the truth about what was committed."""
+        self._park_lost(await self._topic.read())
+        if not any(mirror.parked is None for mirror in self._mirrors):
+            return
+        await self._start_session()
+        found = await self._positions([m.target for m in self._mirrors if m.parked is None])
+        self._park_lost(found)
+        for mirror in self._mirrors:
+            tp = mirror.target
+            if tp not in found or mirror.parked is not None:
+                continue
+            self._checkpoints[tp] = found[tp]
+            if (strange := await self._strange(tp, found[tp])) is not None:
+                mirror.park(f"the target is not as this mirror left it: {strange}", None)
+            self._go_back(mirror)
+
+    def _park_lost(self, found: Checkpoints) -> None:
+        """Park what a later mirror has taken over."""
+        for mirror in self._mirrors:
+            theirs, ours = found.get(mirror.target), self._checkpoints[mirror.target]
+            if theirs is not None and theirs.mirror_epoch > ours.mirror_epoch:
+                mirror.park("a later mirror of this name has taken over", "let only one run")
+
+    def _go_back(self, mirror: TransactionalMirror) -> None:
+        checkpoint = self._checkpoints[mirror.target]
+        mirror.go_back(checkpoint.source_offset, checkpoint.target_offset)
+
+    async def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(TimeoutError, ClientError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    await session.close()

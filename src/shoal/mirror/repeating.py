@@ -1,0 +1,36 @@
+"""One partition of a mirror that delivers at least once; pure.
+
+Rules:
+- Batches carry no producer id, so a target of any kind takes them, and none remembers them.
+- One batch is in flight: what is repeated after an answer that was lost stands right behind its
+  first copy, and nothing is out of order.
+- After a kill the copy goes on at the last checkpoint, a second old: what was copied since comes
+  once more.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shoal.client.delivery import Identity
+from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.rewrite import prepare
+from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
+
+NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(slots=True)
+class RepeatingMirror(PartitionMirror):
+    """The state of one partition."""
+
+    in_flight_limit: int = 1
+
+    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+        prepare(batch, NOBODY, NO_SEQUENCE)
+        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+        return True
+
+    def _placed(self, outgoing: Outgoing) -> None:
+        # A batch that is not where it was expected may stand behind its own first copy.
+        if outgoing.target_offset >= 0:
+            self.target_offset = outgoing.target_offset + outgoing.batch.record_count

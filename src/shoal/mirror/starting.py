@@ -1,0 +1,153 @@
+"""From partitions to copy to machines that stand where the copy goes on.
+
+Each delivery finds its starts in its own way (`resume`, `takeover`, `lane`) and has its own kind
+of `PartitionMirror`. How each topic is delivered is chosen here, when it begins.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from shoal.client.backoff import Backoff
+from shoal.client.client import Client
+from shoal.mirror.appending import AppendingMirror
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.core import PartitionMirror
+from shoal.mirror.delivery import Chooser, Chosen
+from shoal.mirror.handlers import load_handler
+from shoal.mirror.keeper import CheckpointKeeper
+from shoal.mirror.lane import TransactionLane
+from shoal.mirror.modes import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
+from shoal.mirror.repeating import NOBODY, RepeatingMirror
+from shoal.mirror.resume import Resume, Start
+from shoal.mirror.routes import Route
+from shoal.mirror.takeover import TakeOver
+from shoal.mirror.transactional import TransactionalMirror
+
+Begun = dict[Route, PartitionMirror]
+
+
+class Starter:
+    """Begins the partitions of one mirror, and knows who keeps their checkpoints."""
+
+    def __init__(self, source: Client, target: Client, config: MirrorConfig) -> None:
+        self._source = source
+        self._target = target
+        self._config = config
+        self._handler = None if config.handler is None else load_handler(config.handler)
+        self._topic = CheckpointTopic(target, config.name)
+        self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
+        self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
+        self.keeper = CheckpointKeeper(self._topic)
+        self.lane = TransactionLane(target, self._topic, self._resume, limits=config.limits)
+        self.deliveries: dict[str, Chosen] = {}  # by topic of the source
+
+    async def look(self) -> None:
+        """Read what there is of earlier starts, of this process or another."""
+        self._resume.update(await self._topic.read())
+
+    async def check(self, routes: list[Route]) -> bool:
+        """Refuse target partitions that are not ours to write to; whether any is ours."""
+        await self._resume.check(routes)
+        return any(self._resume.found(route) for route in routes)
+
+    async def begin(self, routes: Sequence[Route]) -> Begun:
+        """Claim these partitions, and find out where each goes on."""
+        await self._choose(routes)
+        by_delivery: dict[str, list[Route]] = {}
+        for route in routes:
+            delivery = self.deliveries[route.source.topic].delivery
+            by_delivery.setdefault(delivery, []).append(route)
+        begun: Begun = {}
+        for delivery, some in by_delivery.items():
+            if delivery == TRANSACTIONAL:
+                begun |= await self._in_transactions(some)
+            else:
+                begun |= await self._by_keeper(delivery, some)
+        return begun
+
+    async def _choose(self, routes: Iterable[Route]) -> None:
+        new = []
+        for route in routes:
+            topic, checkpoint = route.source.topic, self._resume.found(route)
+            if checkpoint is not None:
+                self.deliveries[topic] = self._chooser.going_on(checkpoint.delivery)
+            elif topic not in self.deliveries:
+                new.append(route.source)
+        if new:
+            self.deliveries = await self._chooser.choose(new) | self.deliveries
+
+    async def _in_transactions(self, routes: list[Route]) -> Begun:
+        claimed = await self.lane.begin(routes)
+        mirrors = {route: self._transactional(route, each) for route, each in claimed.items()}
+        self.lane.follow(mirrors.values())
+        return dict(mirrors)
+
+    async def _by_keeper(self, delivery: str, routes: list[Route]) -> Begun:
+        resume = self._resume
+        begun: Begun
+        if delivery == COMPARE_AND_APPEND:
+            first = await TakeOver(self._target, resume).starts(routes)
+            begun = {route: self._appending(route, each) for route, each in first.items()}
+        elif delivery == AT_LEAST_ONCE:
+            first = await resume.known(routes)
+            begun = {route: self._repeating(route, each) for route, each in first.items()}
+        else:
+            starts = await resume.starts(routes)
+            first = {route: start.checkpoint for route, start in starts.items()}
+            begun = {route: self._sequenced(route, start) for route, start in starts.items()}
+        await self.keeper.claim(
+            {route.target: replace(one, delivery=delivery) for route, one in first.items()}
+        )
+        self.keeper.follow(begun.values())
+        return begun
+
+    def _sequenced(self, route: Route, start: Start) -> PartitionMirror:
+        checkpoint = start.checkpoint
+        return PartitionMirror(
+            route.source,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            next_sequence=checkpoint.sequence,
+            target_offset=checkpoint.target_offset,
+            already_there=start.already_there,
+            is_known=start.is_known,
+            tail=start.tail,
+            writes_to=route.target,
+        )
+
+    def _repeating(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
+        return RepeatingMirror(
+            route.source,
+            NOBODY,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            target_offset=checkpoint.target_offset,
+            writes_to=route.target,
+        )
+
+    def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
+        return AppendingMirror(
+            route.source,
+            checkpoint.identity,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            target_offset=checkpoint.target_offset,
+            mirror_epoch=checkpoint.mirror_epoch,
+            writes_to=route.target,
+        )
+
+    def _transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
+        return TransactionalMirror(
+            route.source,
+            NOBODY,
+            checkpoint.source_offset,
+            Backoff(100, 1000),
+            self._handler,
+            target_offset=checkpoint.target_offset,
+            writes_to=route.target,
+        )

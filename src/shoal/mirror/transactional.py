@@ -1,0 +1,84 @@
+"""One partition of a mirror that writes in transactions; pure.
+
+Rules:
+- Batches are taken from the head of the queue into a transaction, and leave it when that is
+  committed. A transaction that failed is forgotten: the partition goes back to its last
+  committed position (`go_back`) and reads from the source again.
+- Within a transaction batches stand one behind the other at the target, and between two
+  transactions stands the marker that ended the first. Anything else is somebody else's.
+"""
+
+from dataclasses import dataclass
+
+from shoal.client.results import ProduceResult
+from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.wire.batch import NO_SEQUENCE, Batch
+
+
+@dataclass(slots=True)
+class TransactionalMirror(PartitionMirror):
+    """The state of one partition; `position` and queue are those of the open transaction."""
+
+    _taken: int = 0  # batches at the head of the queue that are in the open transaction
+    _expected: int = -1  # where the next batch should be; -1 while that is not known
+
+    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+        # The session that sends it writes the header.
+        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+        return True
+
+    def sendable(self, now: float) -> Outgoing | None:
+        return None  # they go by `take`
+
+    @property
+    def has_more(self) -> bool:
+        return self.parked is None and len(self._queue) > self._taken
+
+    def take(self, room_bytes: int) -> list[Outgoing]:
+        """The next batches for the transaction that is open, at most so many bytes but one."""
+        taken: list[Outgoing] = []
+        if self.parked is not None:
+            return taken
+        for outgoing in list(self._queue)[self._taken :]:
+            room_bytes -= outgoing.batch.size
+            if taken and room_bytes < 0:
+                break
+            taken.append(outgoing)
+        for outgoing in taken:
+            self.sent(outgoing)
+        self._taken += len(taken)
+        return taken
+
+    def written(self, outgoing: Outgoing, result: ProduceResult) -> None:
+        """A batch of the open transaction is at the target."""
+        outgoing.in_flight = False
+        self._in_flight -= 1
+        offset = result.base_offset
+        if offset >= 0:
+            if self._expected not in (-1, offset):
+                self._displaced(offset, self._expected)
+            self.target_offset = self._expected = offset + outgoing.batch.record_count
+
+    @property
+    def next_position(self) -> int:
+        """The source offset behind the open transaction."""
+        if len(self._queue) > self._taken:
+            return self._queue[self._taken].source_offset
+        return self.position
+
+    def committed(self) -> None:
+        """The open transaction is visible."""
+        if self._taken and self._expected >= 0:
+            self._expected += 1  # its marker
+        for _ in range(self._taken):
+            self._drop_first()
+        self._taken = 0
+
+    def go_back(self, source_offset: int, target_offset: int) -> None:
+        """Forget what is not committed."""
+        self._queue.clear()
+        self.queued_bytes = 0
+        self._taken = self._in_flight = 0
+        self._expected = -1
+        self.position = source_offset
+        self.target_offset = target_offset

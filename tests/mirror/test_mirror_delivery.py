@@ -1,0 +1,154 @@
+"""At least once, in transactions, and what is chosen for records that are too old; Kafka Lite."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror import flow
+from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from support.mirror_copies import (
+    HOUR_MS,
+    assert_same,
+    client,
+    config_of,
+    fill,
+    make_topic,
+    mirror_all,
+)
+from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
+
+
+@pytest.fixture(autouse=True)
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LiteCluster]:
+    with LiteCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transactional"])
+async def test_a_copy_that_is_stopped_goes_on(
+    source: LiteCluster, target: LiteCluster, delivery: str
+) -> None:
+    topic = f"goes-on-{delivery}"
+    await make_topic(source.bootstrap, topic, 3)
+    config = config_of(source.bootstrap, target.bootstrap, topic, delivery=delivery, name=topic)
+    for first in (0, 600):
+        fill(source.bootstrap, topic, range(first, first + 600), partitions=3)
+        status = await mirror_all(config)
+        assert (status.parked, status.lag, status.counts.records) == ((), 0, 600)
+        assert status.deliveries == {topic: (delivery, None)}
+    batches = await assert_same(source.bootstrap, target.bootstrap, topic, 1200, 3)
+    assert batches >= 60  # unopened
+
+
+async def test_positions_stand_in_the_transaction_of_their_records(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    await make_topic(source.bootstrap, "positions", 2)
+    fill(source.bootstrap, "positions", range(200), partitions=2)
+    config = config_of(
+        source.bootstrap, target.bootstrap, "positions", delivery="transactional", name="here"
+    )
+    await mirror_all(config)
+    async with client(target.bootstrap) as one:
+        found = await CheckpointTopic(one, "here").read()
+    for number in range(2):
+        checkpoint = found[TopicPartition("positions", number)]
+        assert (checkpoint.source_offset, checkpoint.delivery) == (100, "transactional")
+        assert (checkpoint.lane, checkpoint.mirror_epoch) == ("shoal-mirror-here-0", 1)
+    with pytest.raises(ConfigError, match="was mirrored by transactional"):
+        await mirror_all(
+            config_of(
+                source.bootstrap,
+                target.bootstrap,
+                "positions",
+                delivery="at-least-once",
+                name="here",
+            )
+        )
+
+
+async def test_what_somebody_else_wrote_is_refused_when_a_transactional_mirror_goes_on(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    await make_topic(source.bootstrap, "foreign")
+    fill(source.bootstrap, "foreign", range(100))
+    config = config_of(
+        source.bootstrap, target.bootstrap, "foreign", delivery="transactional", name="foreign"
+    )
+    await mirror_all(config)
+    fill(target.bootstrap, "foreign", [1])
+    with pytest.raises(ConfigError, match="somebody else has written to it"):
+        await mirror_all(config)
+
+
+async def test_old_records_are_delivered_by_a_mode_that_is_safe_for_them(
+    source: LiteCluster, target: LiteCluster, tmp_path: Path
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for topic, age_h in (("old", 48), ("young", 1)):
+        await make_topic(source.bootstrap, topic)
+        fill(source.bootstrap, topic, range(100), at_ms=now_ms - age_h * HOUR_MS)
+        fill(source.bootstrap, topic, range(100, 200))
+    positions = tmp_path / "positions.json"
+    config = config_of(source.bootstrap, target.bootstrap, "old", name="old", positions=positions)
+    status = await mirror_all(config)
+    delivery, why = status.deliveries["old"]
+    assert delivery == "compare-and-append"
+    assert "records older than the 24 h" in (why or "")
+    assert '"delivery": "compare-and-append"' in positions.read_text()
+    assert "older than the 24 h" in positions.read_text()
+    await assert_same(source.bootstrap, target.bootstrap, "old", 200)
+    status = await mirror_all(config)
+    assert status.deliveries["old"].delivery == "compare-and-append"
+    young = config_of(source.bootstrap, target.bootstrap, "young", name="young")
+    assert (await mirror_all(young)).deliveries == {"young": ("idempotent", None)}
+
+
+def test_transactions_survive_kills_of_everything(tmp_path: Path) -> None:
+    options = ("--max-bytes-per-s", "60000", "--delivery", "transactional")
+    with LiteCluster() as source, LiteCluster(3) as target:
+        kills = MirrorKills(source, target, tmp_path, *options)
+        outcome = kills.run("transactions", 6_000, [MIRROR, TARGET, MIRROR, SOURCE])
+    assert outcome.problems == []
+    assert outcome.kills.total() == 4
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+async def test_a_copy_begins_where_it_is_told_to(
+    source: LiteCluster, target: LiteCluster, delivery: str
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    topics = {f"{start}-{delivery}": start for start in ("at-time", "late")}
+    for topic in topics:
+        await make_topic(source.bootstrap, topic)
+        # All in one batch: the copy begins inside of it.
+        numbers = {"at_ms": now_ms - HOUR_MS, "linger_ms": 500, "batch_num_messages": 1000}
+        fill(source.bootstrap, topic, range(100), **numbers)
+        fill(source.bootstrap, topic, range(100, 150))
+    start = str(now_ms - HOUR_MS // 2)
+    topic = f"at-time-{delivery}"
+    options = {"delivery": delivery, "name": topic, "start": start}
+    status = await mirror_all(config_of(source.bootstrap, target.bootstrap, topic, **options))
+    assert status.counts.records == 50
+    topic = f"late-{delivery}"
+    options = {"delivery": delivery, "name": topic, "start": "latest"}
+    config = config_of(source.bootstrap, target.bootstrap, topic, **options)
+    assert (await mirror_all(config)).counts.records == 0
+    fill(source.bootstrap, topic, range(150, 160))
+    assert (await mirror_all(config)).counts.records == 10
