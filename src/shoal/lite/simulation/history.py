@@ -6,7 +6,7 @@ heal      everyone runs, hears and is heard: everything must work again, and not
           was acknowledged may be missing (Liveness, NoCommittedRecordLost)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +33,7 @@ class History:
     def __init__(
         self,
         setup: Setup,
-        steps: Sequence[Step],
+        steps: Iterable[Step],
         *,
         parts: Parts,
         trace: Callable[[str], None] | None = None,

@@ -9,7 +9,7 @@ Rules of this file:
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -43,26 +43,26 @@ class Kind:
         shown_by = None if self.sabotage is None else SABOTAGES[self.sabotage][1]
         return make_setup(seed, self.crash or shown_by)
 
-    def steps(self, seed: int) -> tuple[Step, ...]:
+    def steps(self, seed: int) -> Iterable[Step]:
         setup = self.setup(seed)
         return seed_steps(seed, self.events) if setup is None else make_steps(setup)
 
     def play(
-        self, seed: int, steps: Sequence[Step] | None = None, trace: Trace | None = None
+        self, seed: int, steps: Iterable[Step] | None = None, trace: Trace | None = None
     ) -> Outcome:
         """Play the history of a seed, or some of its steps."""
         if steps is None:
             steps = self.steps(seed)
         setup = self.setup(seed)
         if setup is None:
-            return play_seed_protocol(seed, steps, trace=trace)
+            return play_seed_protocol(seed, list(steps), trace=trace)
         parts = Parts() if self.sabotage is None else SABOTAGES[self.sabotage][0]()
         return History(setup, steps, parts=parts, trace=trace).play(self.events)
 
     def shortened(self, failed: Outcome) -> list[Step]:
         """As few steps of a failed history as still fail."""
         seed = failed.seed
-        return shorten(self.steps(seed), failed, lambda steps: self.play(seed, steps))
+        return shorten(list(self.steps(seed)), failed, lambda steps: self.play(seed, steps))
 
 
 @dataclass(slots=True)

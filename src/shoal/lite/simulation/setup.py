@@ -5,7 +5,7 @@ its time comes, so steps do not depend on each other, and a history can be playe
 some of them left out: that is how a failure is shortened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
@@ -203,8 +203,8 @@ def make_setup(seed: int, crash: CrashModel | None = None) -> Setup:
     )
 
 
-def make_steps(setup: Setup) -> tuple[Step, ...]:
-    """What is done in a history, in order of time."""
+def make_steps(setup: Setup) -> Iterator[Step]:
+    """What is done in a history, in order of time; more than any history takes."""
     random = Random(setup.seed ^ 0x5EED)
     broker_faults = random.choice([0.3, 1.0, 2.0])
     controller_faults = random.choice([0.3, 1.0, 2.0])
@@ -223,8 +223,6 @@ def make_steps(setup: Setup) -> tuple[Step, ...]:
     steps_per_s = _STEPS_PER_S * (5 if setup.focus is Focus.QUORUM else 1)
     count = _HORIZON_MS // 1000 * steps_per_s
     at_ms = 0.0
-    steps = []
     for verb in random.choices(list(weights), list(weights.values()), k=count):
         at_ms += random.expovariate(steps_per_s / 1000)
-        steps.append(Step(int(at_ms), verb, random.getrandbits(32)))
-    return tuple(steps)
+        yield Step(int(at_ms), verb, random.getrandbits(32))
