@@ -29,7 +29,8 @@ MESSAGES, RATE = 60_000, 4_000
 def driver(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run of fifteen seconds whose messages have begun to arrive."""
     command = [sys.executable, str(DRIVER), str(run_dir(tmp_path)), str(MESSAGES), str(RATE)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         assert process.stdout.readline() == "messages arrive\n"
         yield process

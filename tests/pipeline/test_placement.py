@@ -10,31 +10,37 @@ from pyspark.sql import SparkSession
 
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import audit
-from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.plan import Addresses
 from shoal.experiment.run import Place, Progress, Watch, run_workload
+from shoal.experiment.spec import ExperimentSpec
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
 from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import Result
 from shoal.pipeline.messages import write_messages
 from shoal.pipeline.placement import SparkPlacement
+from support.experiments import single
 
 pytestmark = pytest.mark.spark
 
 
-def bench(messages: int, rate_per_s: float) -> Experiment:
-    return Experiment(
+def bench(messages: int, rate_per_s: float) -> ExperimentSpec:
+    return single(
         "bench",
         messages,
         rate_per_s,
         partitions=2,
-        topic_configs={"message.timestamp.type": "LogAppendTime"},
-        drain_timeout_s=20,
+        configs={"message.timestamp.type": "LogAppendTime"},
+        drain_timeout_s=20.0,
     )
 
 
 def run_on(
-    session: SparkSession, cluster: LiteCluster, experiment: Experiment, folder: Path, watch: Watch
+    session: SparkSession,
+    cluster: LiteCluster,
+    experiment: ExperimentSpec,
+    folder: Path,
+    watch: Watch,
 ) -> Result:
     placement = SparkPlacement(session)
     run_workload(

@@ -7,9 +7,10 @@ of messages have arrived, so that some ledgers are sealed.
 import sys
 from pathlib import Path
 
-from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.plan import Addresses
 from shoal.experiment.run import Progress, run_workload
 from shoal.systems.clusters import make_cluster
+from support.experiments import mirrored
 
 
 def main(run_dir: str, messages: str, rate: str) -> None:
@@ -22,7 +23,7 @@ def main(run_dir: str, messages: str, rate: str) -> None:
             sys.stdout.write("messages arrive\n")
             sys.stdout.flush()
 
-    experiment = Experiment("killed", int(messages), float(rate), drain_timeout_s=3.0)
+    experiment = mirrored("killed", int(messages), float(rate), drain_timeout_s=3.0)
     with make_cluster("lite") as source, make_cluster("lite") as target:
         addresses = Addresses(source.bootstrap, target.bootstrap)
         run_workload(experiment, addresses=addresses, run_dir=Path(run_dir), watch=watch)

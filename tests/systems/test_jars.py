@@ -74,7 +74,7 @@ def test_the_checked_in_list_is_complete() -> None:
 def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"Apache Kafka 0\.8\.2 is not known") as refusal:
         jars.fetch_jars("0.8.2")
-    assert refusal.value.remedy == "choose one of 4.3.1"
+    assert refusal.value.remedy == f"choose one of {', '.join(jars.known_versions())}"
 
 
 def test_jars_are_fetched_once_and_then_found(shop: Shop) -> None:

@@ -66,6 +66,7 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         foreign=dict(foreign),
         faults=tuple(fault.to_json() for fault in faults),
         missing_scans=_missing_scans(setting, evidence.totals),
+        mirror=next((f.plan["mirror"] for f in ledger.folders if f.plan.get("mirror")), None),
     )
 
 

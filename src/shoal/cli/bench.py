@@ -12,7 +12,7 @@ from shoal.cli.demo import new_run_dir, watching
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.cli.produce import ACKS, CODECS
 from shoal.cli.verdict import EXIT_CODES, show_verdict
-from shoal.experiment.plan import Experiment
+from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, ProducersSpec, TopicsSpec
 from shoal.model.exit_codes import ExitCode
 from shoal.model.result import PERCENTILES, Result
 from shoal.model.units import format_us
@@ -103,7 +103,7 @@ def bench(
     from shoal.pipeline.session import SessionFuture
 
     experiment = _experiment(wishes)
-    slots = experiment.producers + experiment.consumers + SCAN_SLOTS
+    slots = experiment.producers.count + experiment.consumers.count + SCAN_SLOTS
     run_dir = new_run_dir(runs_dir, "bench").absolute()
     with (
         SessionFuture(master, slots=slots) as session,
@@ -126,20 +126,32 @@ def bench(
     return EXIT_CODES[result.verdict]
 
 
-def _experiment(wishes: dict[str, Any]) -> Experiment:
-    return Experiment(
-        topic=wishes["topic"],
-        messages=wishes["messages"],
-        rate_per_s=wishes["throughput"],
-        partitions=wishes["partitions"] or wishes["consumers"],
-        replication_factor=wishes["replication_factor"],
-        # So that the log itself says when a message was output.
-        topic_configs={"message.timestamp.type": "LogAppendTime"},
-        producers=wishes["producers"],
-        consumers=wishes["consumers"],
-        size_bytes=wishes["message_size"],
-        codec=wishes["compression_type"],
-        acks=ACKS[wishes["producer_acks"]],
+def _experiment(wishes: dict[str, Any]) -> ExperimentSpec:
+    partitions = wishes["partitions"] or wishes["consumers"]
+    acks = ACKS[wishes["producer_acks"]]
+    return ExperimentSpec(
+        wishes["topic"],
+        TopicsSpec(
+            wishes["topic"],
+            partitions=partitions,
+            target_partitions=partitions,
+            replication_factor=wishes["replication_factor"],
+            # So that the log itself says when a message was output.
+            configs={"message.timestamp.type": "LogAppendTime"},
+        ),
+        ProducersSpec(
+            wishes["producers"],
+            {
+                "messages": wishes["messages"],
+                "rate_per_s": wishes["throughput"],
+                "size_bytes": wishes["message_size"],
+                "codec": wishes["compression_type"],
+                "acks": acks,
+                "idempotent": acks == -1,
+                "drain_timeout_s": 60.0,
+            },
+        ),
+        ConsumersSpec(wishes["consumers"]),
         promises={"delivery": "at_least_once", "order": True},
     )
 

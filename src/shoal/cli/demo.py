@@ -20,9 +20,10 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
 
 if TYPE_CHECKING:
-    from shoal.experiment.plan import Addresses, Experiment
+    from shoal.experiment.plan import Addresses
     from shoal.experiment.run import Progress as Step
     from shoal.experiment.run import Watch
+    from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
     from shoal.pipeline.session import SessionFuture
 
@@ -63,15 +64,20 @@ def two_clusters() -> "Iterator[Addresses]":
 
 
 def _one_pass(
-    experiment: "Experiment", addresses: "Addresses", *, runs_dir: Path, session: "SessionFuture"
+    experiment: "ExperimentSpec",
+    addresses: "Addresses",
+    *,
+    runs_dir: Path,
+    session: "SessionFuture",
 ) -> "Result":
     from shoal.cli.verdict import show_verdict
     from shoal.experiment.judge import run_experiment
 
-    run_dir = new_run_dir(runs_dir, experiment.topic)
+    run_dir = new_run_dir(runs_dir, experiment.name)
+    sent = experiment.producers.settings
     console.say(
-        f"{experiment.messages:,} messages of {experiment.size_bytes} B over "
-        f"{experiment.partitions} partitions at {experiment.rate_per_s:,.0f}/s"
+        f"{sent['messages']:,} messages of {sent['size_bytes']} B over "
+        f"{experiment.topics.partitions} partitions at {sent['rate_per_s']:,.0f}/s"
     )
     with watching() as watch:
         result = run_experiment(

@@ -1,20 +1,173 @@
 """`shoal run`: one experiment, from its file to its verdict."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from shoal.cli import console
+from shoal.cli.demo import new_run_dir, watching
+from shoal.cli.options import output_option, runs_dir_option
 from shoal.model.exit_codes import ExitCode
+from shoal.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from shoal.experiment.spec import ExperimentSpec
+    from shoal.experiment.stage import Stage
+    from shoal.model.result import Result
+    from shoal.pipeline.session import SessionFuture
+    from shoal.systems.ivy import Progress as Start
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="As if it were in FILE.")
-def run(*, file: Path, sets: tuple[str, ...]) -> ExitCode:
-    """Check an experiment file."""
-    from shoal.experiment.spec import load
+@click.argument("experiment", required=False, metavar="FILE|PRESET")
+@click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="As if it stood in the file."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["lite", "apache"]),
+    help="Which clusters to start.  [default: as the file says]",
+)
+@click.option("--list", "is_list", is_flag=True, help="Show the presets.")
+@click.option("--dry-run", is_flag=True, help="Check the file, say what would happen, and end.")
+@runs_dir_option
+@output_option
+def run(
+    *,
+    experiment: str | None,
+    sets: tuple[str, ...],
+    engine: str | None,
+    is_list: bool,
+    dry_run: bool,
+    runs_dir: Path,
+    output: str,
+) -> ExitCode:
+    """Run an experiment and judge it: clusters, mirror, faults and all.
 
-    spec = load(file, sets)
-    console.out.print(f"{spec.name}: {spec.description}")
-    return ExitCode.PROVEN
+    Ctrl-C once: nothing new is sent, what is on the way is drained, and it is judged as far as
+    it went. Ctrl-C again: it ends at once; shoal audit judges what is there.
+
+    \b
+    shoal run --list
+    shoal run mirror-correctness
+    shoal run consistency --set producer.acks=1 --set source.engine=apache
+    """
+    from shoal.experiment.presets import find, presets
+    from shoal.experiment.spec import load_variants
+
+    if is_list or experiment is None:
+        for name, description in presets().items():
+            console.out.print(f"{name:<22} {description}", markup=False)
+        return ExitCode.PROVEN
+    specs = load_variants(find(experiment), sets, engine=engine)
+    if dry_run:
+        for spec in specs:
+            console.out.print("\n".join(outline(spec)), markup=False)
+        return ExitCode.PROVEN
+    return _exit_code(specs, _run_all(specs, runs_dir, output=output))
+
+
+def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
+    """Every variant, on the clusters of the one before if it wants the same."""
+    from shoal.experiment.stage import standing
+    from shoal.pipeline.session import SessionFuture
+
+    done: list[Result] = []
+    with SessionFuture() as session:
+        for group in alike(specs):
+            with standing(group[0], report=_report_start) as stage:
+                for spec in group:
+                    result, run_dir = _one(spec, stage, session, runs_dir)
+                    _show(result, spec, output=output, run_dir=run_dir)
+                    done.append(result)
+    return done
+
+
+def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
+    """Runs of variants that can share their clusters: faults leave nothing as it was."""
+    groups: list[list[ExperimentSpec]] = []
+    for spec in specs:
+        before = groups[-1][-1] if groups else None
+        if before and before.clusters == spec.clusters and not before.faults:
+            groups[-1].append(spec)
+        else:
+            groups.append([spec])
+    return groups
+
+
+def _one(
+    spec: "ExperimentSpec", stage: "Stage", session: "SessionFuture", runs_dir: Path
+) -> "tuple[Result, Path]":
+    from shoal.experiment.judge import run_experiment
+
+    run_dir = new_run_dir(runs_dir, spec.title).absolute()
+    with watching() as watch:
+        result = run_experiment(
+            spec, addresses=stage.addresses, run_dir=run_dir, session=session, watch=watch
+        )
+    return result, run_dir
+
+
+def _report_start(progress: "Start") -> None:
+    if progress.step == progress.steps:
+        console.say(f"  {progress.doing}: done")
+
+
+def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Path) -> None:
+    from shoal.cli.verdict import show_verdict
+
+    if output == "json":
+        console.print_json(result.to_json())
+        return
+    if spec.variant:
+        console.out.print(f"\n[bold]{spec.variant}[/]")
+    show_verdict(result, run_dir)
+    used = (result.mirror or {}).get("usage")
+    if used:
+        memory = format_bytes(used["peak_memory_bytes"])
+        console.out.print(f"  mirror        {used['cpu_s']:.2f} CPU s, {memory} at most")
+
+
+def _exit_code(specs: "list[ExperimentSpec]", results: "list[Result]") -> ExitCode:
+    from shoal.audit.thresholds import misses, parse
+    from shoal.cli.verdict import EXIT_CODES, worst
+
+    missed = [
+        miss
+        for spec, result in zip(specs, results, strict=True)
+        for miss in misses(result, parse(spec.thresholds))
+    ]
+    for miss in missed:
+        console.say(f"missed: {miss}", "bold red")
+    verdict = worst(result.verdict for result in results)
+    if missed and EXIT_CODES[verdict] is not ExitCode.VIOLATED:
+        return ExitCode.THRESHOLDS_FAILED
+    return EXIT_CODES[verdict]
+
+
+def outline(spec: "ExperimentSpec") -> list[str]:
+    """What will happen, a line for each party."""
+    from shoal.experiment import plan
+
+    lines = [f"{spec.name}: {spec.description}" if spec.description else spec.name]
+    for role, cluster in spec.clusters.items():
+        what = cluster.bootstrap or f"{cluster.brokers} brokers"
+        version = f" {cluster.version}" if cluster.version else ""
+        lines.append(f"  {role:<9} {cluster.engine}{version}, {what}")
+    if spec.target:
+        lines.append(f"  mirror    {spec.mirror.kind}, {spec.mirror.mode}, {spec.mirror.delivery}")
+    topics, settings = spec.topics, plan.effective(spec)
+    lines.append(
+        f"  topics    {', '.join(topics.names)}: {topics.partitions} partitions, "
+        f"{topics.replication_factor} replicas"
+    )
+    lasting = f"about {plan.planned_s(spec):.0f} s"
+    sent = ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
+    lines.append(f"  producers {spec.producers.count}, {lasting}: {sent}")
+    lines.append(
+        f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
+    )
+    if spec.faults:
+        lines.append(f"  faults    {len(spec.faults)}")
+    return lines

@@ -84,6 +84,16 @@ class ClusterMetadata:
             return None
         return partition.leader
 
+    def nearest(self, tp: TopicPartition, rack: str) -> int | None:
+        """An in-sync replica in that rack if there is one, else the leader."""
+        partition = self.partition(tp)
+        if partition is not None and partition.leader in self.brokers:
+            for node_id in partition.isr:
+                broker = self.brokers.get(node_id)
+                if broker is not None and broker.rack == rack:
+                    return node_id
+        return self.leader(tp)
+
     def problem(self, tp: TopicPartition) -> int:
         """The error code that explains why `leader` is None."""
         topic = self.topics.get(tp.topic)

@@ -3,12 +3,19 @@
 The loss is planted the way a user would change batches: by a handler of the mirror.
 """
 
-from shoal.experiment.plan import Experiment
+from shoal.experiment.spec import (
+    ClusterSpec,
+    ExperimentSpec,
+    MirrorSpec,
+    ProducersSpec,
+    TopicsSpec,
+)
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from shoal.wire.records import decode_records, encode_batch
 
 PARTITIONS = 4
+SIZE_BYTES = 512
 MESSAGES = 20_000
 RATE_PER_S = 4_000.0
 LOSSY_MESSAGES = 8_000
@@ -16,13 +23,30 @@ UNLUCKY_PARTITION = 2
 UNLUCKY_OFFSET = 1_000
 
 
-def clean() -> Experiment:
-    return Experiment("demo", MESSAGES, RATE_PER_S, PARTITIONS)
+def clean() -> ExperimentSpec:
+    return _mirrored("demo", MESSAGES)
 
 
-def with_a_loss() -> Experiment:
+def with_a_loss() -> ExperimentSpec:
     handler = f"{__name__}:{lose_one_message.__name__}"
-    return Experiment("demo-with-a-loss", LOSSY_MESSAGES, RATE_PER_S, PARTITIONS, handler=handler)
+    return _mirrored("demo-with-a-loss", LOSSY_MESSAGES, handler=handler)
+
+
+def _mirrored(name: str, messages: int, *, handler: str | None = None) -> ExperimentSpec:
+    settings = {
+        "messages": messages,
+        "rate_per_s": RATE_PER_S,
+        "size_bytes": SIZE_BYTES,
+        "codec": "lz4",
+        "drain_timeout_s": 60.0,
+    }
+    return ExperimentSpec(
+        name,
+        TopicsSpec(name, partitions=PARTITIONS, target_partitions=PARTITIONS),
+        ProducersSpec(1, settings),
+        target=ClusterSpec(),
+        mirror=MirrorSpec("shoal", handler=handler),
+    )
 
 
 def lose_one_message(partition: TopicPartition, batch: Batch) -> Batch | bytearray | None:

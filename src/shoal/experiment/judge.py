@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.experiment.plan import Addresses, Experiment
-from shoal.experiment.run import Place, Progress, Watch, run_workload
+from shoal.experiment.plan import Addresses
+from shoal.experiment.run import Place, Progress, Trouble, Watch, run_workload
 from shoal.experiment.runs import read_json
+from shoal.experiment.spec import ExperimentSpec
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.session import SessionFuture
@@ -27,15 +28,18 @@ def judge(
 
 
 def run_experiment(
-    experiment: Experiment,
+    spec: ExperimentSpec,
     *,
     addresses: Addresses,
     run_dir: Path,
     session: SessionFuture,
     watch: Watch,
     place: Place | None = None,
+    trouble: Trouble | None = None,
 ) -> Result:
     """Runs it and judges it; everything is in `run_dir` afterwards."""
-    run_workload(experiment, addresses=addresses, run_dir=run_dir, watch=watch, place=place)
+    run_workload(
+        spec, addresses=addresses, run_dir=run_dir, watch=watch, place=place, trouble=trouble
+    )
     watch(Progress("judging on Spark"))
     return judge([run_dir], session=session)

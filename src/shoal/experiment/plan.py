@@ -1,146 +1,209 @@
 """What a run will do, before anything is started (pure).
 
-An `Experiment` says what is sent and what is promised. From it come the run's description
-(`run.json`) and the workers' specs; nothing here touches a clock, a file or a socket.
+From an `ExperimentSpec` come the run's description (`run.json`) and the workers' specs; nothing
+here touches a clock, a file or a socket.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, MirrorSpec
+from shoal.model.topics import TopicPartition
 from shoal.workers.specs import Role, WorkerSpec
-from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, ScanSpec, StartingPoint
+from shoal.workload.specs import (
+    ConsumerSpec,
+    FetchSettings,
+    ProducedTopic,
+    ProducerSpec,
+    ScanSpec,
+    StartingPoint,
+)
 
 Json = dict[str, Any]
-
-GROUP = "consumers"
-
-
-def _default_promises() -> Json:
-    return {"delivery": "exactly_once", "order": True, "fidelity": ["key", "headers", "payload"]}
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """One topic, some producers and consumers, and a mirror if there are two clusters."""
-
-    topic: str
-    messages: int  # in all
-    rate_per_s: float  # in all
-    partitions: int = 4
-    replication_factor: int = 1
-    topic_configs: Mapping[str, str] = field(default_factory=dict)
-    producers: int = 1
-    consumers: int = 1
-    size_bytes: int = 512
-    codec: str = "lz4"
-    acks: int = -1
-    max_in_flight: int = 5
-    drain_timeout_s: float = 60.0
-    handler: str | None = None  # what the mirror does to each batch; None: nothing
-    promises: Json = field(default_factory=_default_promises)
+# Where the records of a run begin, by cluster; partitions that are not named begin at 0.
+Beginnings = Mapping[str, Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the clusters of a run listen; with no target the consumers read the source."""
+    """Where the clusters of a run listen; with no target the consumers read the source.
+
+    Who goes through a proxy has another address than the others: `links` has it, by the name
+    of the worker (or `mirror`) and the cluster.
+    """
 
     source: str
     target: str | None = None
+    properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by cluster
+    links: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def clusters(self) -> tuple[str, ...]:
         return ("source",) if self.target is None else ("source", "target")
 
-    def client_of(self, cluster: str) -> Json:
-        servers = self.source if cluster == "source" else self.target
-        return {"bootstrap.servers": servers}
+    def client_of(self, cluster: str, who: str = "") -> Json:
+        """The properties with which somebody reaches a cluster."""
+        direct = self.source if cluster == "source" else self.target
+        servers = self.links.get((who, cluster), direct)
+        return {**self.properties.get(cluster, {}), "bootstrap.servers": servers}
 
 
-def producer_names(experiment: Experiment) -> list[str]:
-    return [f"producer-{number}" for number in range(1, experiment.producers + 1)]
+def producer_names(spec: ExperimentSpec) -> list[str]:
+    return [f"producer-{number}" for number in range(1, spec.producers.count + 1)]
 
 
-def consumer_names(experiment: Experiment) -> list[str]:
-    return [f"consumer-{number}" for number in range(1, experiment.consumers + 1)]
+def consumer_names(spec: ExperimentSpec) -> list[str]:
+    """Consumers of one group are numbered; with several groups their names tell the group."""
+    return [name for _, _, name in _consumers_of(spec.consumers)]
 
 
-def description(run: str, experiment: Experiment, addresses: Addresses) -> Json:
+def target_topic(mirror: MirrorSpec, topic: str) -> str:
+    """How the copy of a topic is called."""
+    return f"{prefix_of(mirror)}{topic}"
+
+
+def prefix_of(mirror: MirrorSpec) -> str:
+    if mirror.prefix is not None:
+        return mirror.prefix
+    return "source." if mirror.kind == "mm2" else ""
+
+
+def messages_in_all(spec: ExperimentSpec) -> int | None:
+    """How many messages there will be, as far as that is planned."""
+    settings = effective(spec)
+    if settings.get("messages") is not None:
+        return int(settings["messages"])
+    return None
+
+
+def planned_s(spec: ExperimentSpec) -> float:
+    """How long sending takes if nothing goes wrong."""
+    settings = effective(spec)
+    rate_per_s = settings["rate_per_s"] * spec.topics.count
+    by_count = settings["messages"] / rate_per_s if settings.get("messages") else math.inf
+    return min(by_count, settings.get("duration_s") or math.inf)
+
+
+def effective(spec: ExperimentSpec) -> Json:
+    """What all producers do together, once the caps have cut it."""
+    settings = dict(spec.producers.settings)
+    topics, caps = spec.topics.count, spec.caps
+    if caps.max_rate_per_s:
+        settings["rate_per_s"] = min(settings["rate_per_s"], caps.max_rate_per_s / topics)
+    if caps.max_bytes:
+        size_bytes = settings.get("size_bytes", ProducerSpec.size_bytes)
+        most = caps.max_bytes // max(size_bytes, 1)
+        settings["messages"] = min(settings.get("messages") or most, most)
+    return settings
+
+
+def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
     """The part of `run.json` that follows from the plan."""
+    settings = effective(spec)
+    shape = {"lanes": spec.topics.target_partitions, "partitions": spec.topics.partitions}
     return {
         "run": run,
-        "promises": experiment.promises,
-        "acks": experiment.acks,
-        "topics": {experiment.topic: {"lanes": experiment.partitions}},
-        "clusters": {cluster: addresses.client_of(cluster) for cluster in addresses.clusters},
-        "groups": [GROUP],
-        "warm_up_us": 0,
-        "workload": {
-            "messages": experiment.messages,
-            "rate_per_s": experiment.rate_per_s,
-            "size_bytes": experiment.size_bytes,
-            "codec": experiment.codec,
-            "producers": experiment.producers,
-            "consumers": experiment.consumers,
+        "experiment": spec.name,
+        "promises": dict(spec.promises),
+        "thresholds": list(spec.thresholds),
+        "acks": settings.get("acks", -1),
+        "isolation": spec.consumers.fetching.get("isolation", FetchSettings.isolation),
+        "topics": dict.fromkeys(spec.topics.names, shape),
+        "clusters": {
+            cluster: {"bootstrap.servers": addresses.client_of(cluster)["bootstrap.servers"]}
+            for cluster in addresses.clusters
         },
-        "mirror": _mirror(experiment, addresses),
+        "groups": list(spec.consumers.groups),
+        "warm_up_us": int(spec.warm_up_s * 1e6),
+        "workload": {
+            "messages": messages_in_all(spec),
+            "producers": spec.producers.count,
+            "consumers": spec.consumers.count,
+            **settings,
+        },
+        "mirror": _mirror(spec.mirror) if addresses.target else None,
     }
 
 
-def _mirror(experiment: Experiment, addresses: Addresses) -> Json | None:
-    return {"kind": "shoal", "handler": experiment.handler} if addresses.target else None
+def _mirror(mirror: MirrorSpec) -> Json:
+    return {
+        "kind": mirror.kind,
+        "mode": mirror.mode if mirror.kind == "shoal" else None,
+        "delivery": mirror.delivery if mirror.kind == "shoal" else None,
+        "handler": mirror.handler,
+        "prefix": prefix_of(mirror),
+    }
 
 
-def workload_workers(run: str, experiment: Experiment, addresses: Addresses) -> list[WorkerSpec]:
+def workload_workers(
+    run: str, spec: ExperimentSpec, addresses: Addresses, beginnings: Beginnings
+) -> list[WorkerSpec]:
     """The consumers and the producers."""
     consumed = addresses.clusters[-1]
-    return [
-        *(
-            _worker(
-                name,
-                Role.CONSUME,
-                addresses.client_of(consumed),
-                ConsumerSpec(
-                    run=run,
-                    group=GROUP,
-                    consumer=name,
-                    topics=(experiment.topic,),
-                    partitions=_beginnings(experiment)[place :: experiment.consumers],
-                    cluster=consumed,
-                ).to_json(),
-            )
-            for place, name in enumerate(consumer_names(experiment))
-        ),
-        *(
-            _worker(
-                name,
-                Role.PRODUCE,
-                addresses.client_of("source"),
-                _producer(run, experiment, name, place).to_json(),
-            )
-            for place, name in enumerate(producer_names(experiment))
-        ),
+    logs = _starting_points(spec, consumed, beginnings)
+    consumers = []
+    for place, rack, name in _consumers_of(spec.consumers):
+        group = spec.consumers.groups[place // spec.consumers.count]
+        mine = logs[place % spec.consumers.count :: spec.consumers.count]
+        consumer = ConsumerSpec(
+            run=run,
+            group=group,
+            consumer=name,
+            topics=spec.topics.names,
+            partitions=mine,
+            cluster=consumed,
+            fetching=FetchSettings(**{**spec.consumers.fetching, **rack}),
+            **spec.consumers.settings,
+        )
+        client = addresses.client_of(consumed, name)
+        consumers.append(_worker(name, Role.CONSUME, client, consumer.to_json()))
+    producers = [
+        _worker(
+            name,
+            Role.PRODUCE,
+            addresses.client_of("source", name),
+            _producer(run, spec, name, place).to_json(),
+        )
+        for place, name in enumerate(producer_names(spec))
     ]
+    return [*consumers, *producers]
 
 
-def _producer(run: str, experiment: Experiment, name: str, place: int) -> ProducerSpec:
-    share, rest = divmod(experiment.messages, experiment.producers)
+def _consumers_of(consumers: ConsumersSpec) -> list[tuple[int, Json, str]]:
+    """For each consumer its place among all, the rack that it reads from, and its name."""
+    found: list[tuple[int, Json, str]] = []
+    for number, group in enumerate(consumers.groups):
+        rack = {"rack": consumers.racks[number]} if consumers.racks else {}
+        for member in range(1, consumers.count + 1):
+            is_alone = len(consumers.groups) == 1
+            name = f"consumer-{member}" if is_alone else f"consumer-{group}-{member}"
+            found.append((len(found), rack, name))
+    return found
+
+
+def _producer(run: str, spec: ExperimentSpec, name: str, place: int) -> ProducerSpec:
+    count, settings = spec.producers.count, effective(spec)
+    if settings.get("messages") is not None:
+        share, rest = divmod(settings["messages"], count)
+        settings["messages"] = share + (place < rest)
+    settings["rate_per_s"] /= count
+    topics = spec.topics
     return ProducerSpec(
         run=run,
         producer=name,
-        topics=(ProducedTopic(experiment.topic, experiment.partitions, experiment.partitions),),
-        rate_per_s=experiment.rate_per_s / experiment.producers,
-        messages=share + (place < rest),
-        size_bytes=experiment.size_bytes,
-        codec=experiment.codec,
-        acks=experiment.acks,
-        idempotent=experiment.acks == -1,
-        max_in_flight=experiment.max_in_flight,
-        drain_timeout_s=experiment.drain_timeout_s,
+        topics=tuple(
+            ProducedTopic(topic, topics.partitions, topics.target_partitions)
+            for topic in topics.names
+        ),
+        **settings,
     )
 
 
-def scan_workers(run: str, experiment: Experiment, addresses: Addresses) -> list[WorkerSpec]:
+def scan_workers(
+    run: str, spec: ExperimentSpec, addresses: Addresses, beginnings: Beginnings
+) -> list[WorkerSpec]:
     """One scan for each cluster."""
     return [
         _worker(
@@ -150,18 +213,28 @@ def scan_workers(run: str, experiment: Experiment, addresses: Addresses) -> list
             ScanSpec(
                 run=run,
                 cluster=cluster,
-                topics=(experiment.topic,),
-                partitions=_beginnings(experiment),
-                batches="bytes" in experiment.promises.get("fidelity", ()),
+                topics=spec.topics.names,
+                partitions=_starting_points(spec, cluster, beginnings),
+                batches="bytes" in spec.promises.get("fidelity", ()),
             ).to_json(),
         )
         for cluster in addresses.clusters
     ]
 
 
-def _beginnings(experiment: Experiment) -> tuple[StartingPoint, ...]:
-    # The topics of a run are made for it, so they begin at 0.
-    return tuple(StartingPoint(experiment.topic, p, 0) for p in range(experiment.partitions))
+def _starting_points(
+    spec: ExperimentSpec, cluster: str, beginnings: Beginnings
+) -> tuple[StartingPoint, ...]:
+    topics, starts = spec.topics, beginnings.get(cluster, {})
+    is_target = cluster == "target"
+    count = topics.target_partitions if is_target else topics.partitions
+    points = []
+    for topic in topics.names:
+        name = target_topic(spec.mirror, topic) if is_target else topic
+        for number in range(count):
+            offset = starts.get(TopicPartition(name, number), 0)
+            points.append(StartingPoint(name, number, offset, topic if name != topic else ""))
+    return tuple(points)
 
 
 def _worker(name: str, role: Role, client: Json, spec: Json) -> WorkerSpec:

@@ -5,6 +5,7 @@ Rules:
 - Ctrl-C once: producers send nothing new, what is on the way is drained, and the run is judged
   as far as it went. Ctrl-C again: it ends at once; the ledgers stay and can be judged later.
 - A worker that dies is not restarted and not hidden: what it left unknown is judged as unknown.
+- Whatever the run makes on a cluster stands in its manifest before it is made.
 """
 
 import asyncio
@@ -14,27 +15,29 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from shoal import __version__
-from shoal.client.admin import NewTopic
-from shoal.client.client import Client
 from shoal.experiment import plan
-from shoal.experiment.mirror_process import MirrorProcess
-from shoal.experiment.plan import Addresses, Experiment
+from shoal.experiment.plan import Addresses, Beginnings
 from shoal.experiment.runs import driver_identity
+from shoal.experiment.spec import ExperimentSpec
+from shoal.experiment.topics import prepare_topics, with_existing_topics
 from shoal.mirror.positions import read_positions
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import machine_clock
+from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
+from shoal.systems.mirrors import Mirror
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
 from shoal.workload.ledger import LedgerWriter, create_run, open_run, update_run
+from shoal.workload.specs import ProducerSpec
 
 # Generous: loading what is compiled takes a busy machine long.
 START_TIMEOUT_S: Final = 180.0
@@ -43,6 +46,8 @@ STOP_TIMEOUT_S: Final = 30.0
 WATCH_EVERY_S: Final = 0.2
 # Given to the workers to be ready, so that all begin at one agreed time.
 LEAD_TIME_S: Final = 0.5
+
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,63 +63,106 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
+class Trouble(Protocol):
+    """What goes wrong on purpose while messages are on their way."""
+
+    def begin(self, started_us: int, workers: Supervisor, mirror: Mirror | None) -> None:
+        """Called once the workers have their time to start; must not wait for anything."""
+
+    def check(self) -> None:
+        """Raises if a fault could not be done: the run would prove less than it says."""
+
+    def end(self) -> None:
+        """Mends whatever is still broken, and returns when it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where workers run, and the address under which they reach this driver."""
 
-    placement: Placement
+    placement: Placement = field(default_factory=ProcessPlacement)
     host: str = "127.0.0.1"
-
-    def supervisor(self, run: str, run_dir: Path) -> Supervisor:
-        return Supervisor(run, run_dir, self.placement, groups=[plan.GROUP], host=self.host)
 
 
 def run_workload(
-    experiment: Experiment,
+    spec: ExperimentSpec,
     *,
     addresses: Addresses,
     run_dir: Path,
     watch: Watch,
     place: Place | None = None,
+    trouble: Trouble | None = None,
 ) -> None:
     """Everything but the judgement: the ledgers are in `run_dir` afterwards."""
-    run = run_dir.name
-    place = place or Place(ProcessPlacement())
-    described = plan.description(run, experiment, addresses) | surroundings()
+    run, place = run_dir.name, place or Place()
+    spec = asyncio.run(with_existing_topics(spec, addresses))
+    described = plan.description(run, spec, addresses) | surroundings()
     create_run(run_dir, described | {"state": "running"})
     state = "interrupted"
     try:
-        asyncio.run(_create_topics(experiment, addresses))
+        beginnings = asyncio.run(prepare_topics(run_dir, spec, addresses))
         with (
-            _mirror(experiment, addresses, run_dir) as mirror,
+            _mirror(spec, addresses, run_dir, watch) as mirror,
             Supervisor(
-                run, run_dir, place.placement, groups=[plan.GROUP], host=place.host
+                run, run_dir, place.placement, groups=spec.consumers.groups, host=place.host
             ) as workers,
         ):
-            interrupted = _send_and_receive(
-                experiment, workers, mirror, run=run, addresses=addresses, watch=watch
-            )
+            course = _Course(spec, addresses, beginnings, run_dir=run_dir, watch=watch)
+            is_cut_short = course.send_and_receive(workers, mirror, trouble)
             if mirror is not None:
                 mirror.stop()
-                _record_positions(workers, run_dir, mirror)
+                _record_mirror(workers, run_dir, mirror)
             watch(Progress("reading the logs"))
-            scans = plan.scan_workers(run, experiment, addresses)
+            scans = plan.scan_workers(run, spec, addresses, beginnings)
             workers.launch(scans)
             workers.wait(_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
-        state = "interrupted" if interrupted else "finished"
+        state = "interrupted" if is_cut_short else "finished"
     finally:
         update_run(run_dir, dict(open_run(run_dir).plan) | {"state": state})
 
 
+@contextmanager
 def _mirror(
-    experiment: Experiment, addresses: Addresses, run_dir: Path
-) -> AbstractContextManager[MirrorProcess | None]:
-    if addresses.target is None:
-        return nullcontext()
-    return MirrorProcess(experiment, addresses.source, addresses.target, run_dir=run_dir)
+    spec: ExperimentSpec, addresses: Addresses, run_dir: Path, watch: Watch
+) -> Iterator[Mirror | None]:
+    """The mirror of a run, copying; killed at the end if nobody stopped it."""
+    mirror = _planned_mirror(spec, addresses, run_dir) if addresses.target else None
+    if mirror is None:
+        yield None
+        return
+    watch(Progress(f"starting the mirror ({mirror.kind})"))
+    try:
+        mirror.start()
+        mirror.wait_until_ready()
+        yield mirror
+    finally:
+        mirror.close()
 
 
-def surroundings() -> dict[str, Any]:
+def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -> Mirror | None:
+    wanted = spec.mirror
+    route = Route(
+        source=addresses.client_of("source", "mirror"),
+        target=addresses.client_of("target", "mirror"),
+        topics=spec.topics.names,
+        folder=run_dir.absolute(),
+        copies=spec.topics.target_replication_factor,
+    )
+    wishes = Wishes(
+        mode=wanted.mode,
+        delivery=wanted.delivery,
+        version=wanted.version,
+        handler=wanted.handler,
+        properties=wanted.properties,
+        arguments=wanted.arguments,
+        prefix=plan.prefix_of(wanted),
+        start=wanted.start,
+        stop=wanted.stop,
+    )
+    return make_mirror(wanted.kind, route, wishes)
+
+
+def surroundings() -> Json:
     """Everything about this moment and machine that a reader of the report may ask for."""
     return {
         "started_us": time.time_ns() // 1000,
@@ -129,52 +177,75 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-async def _create_topics(experiment: Experiment, addresses: Addresses) -> None:
-    # Test data must not expire under the judge's eyes.
-    kept_for_good = {"retention.ms": "-1", "retention.bytes": "-1"}
-    configs = kept_for_good | dict(experiment.topic_configs)
-    topic = NewTopic(
-        experiment.topic, experiment.partitions, experiment.replication_factor, configs
-    )
-    for cluster in addresses.clusters:
-        async with Client(addresses.client_of(cluster)) as client:
-            await client.admin.create_topics([topic])
+class _Course:
+    """The part of a run in which messages are on their way."""
 
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        addresses: Addresses,
+        beginnings: Beginnings,
+        *,
+        run_dir: Path,
+        watch: Watch,
+    ) -> None:
+        self._spec = spec
+        self._run_dir = run_dir
+        self._specs = plan.workload_workers(run_dir.name, spec, addresses, beginnings)
+        self._producers = plan.producer_names(spec)
+        self._consumers = plan.consumer_names(spec)
+        self._watch = watch
+        self._total = plan.messages_in_all(spec) or 0
 
-def _send_and_receive(
-    experiment: Experiment,
-    workers: Supervisor,
-    mirror: MirrorProcess | None,
-    *,
-    run: str,
-    addresses: Addresses,
-    watch: Watch,
-) -> bool:
-    """Sends, copies, receives and drains everything; True if the user cut it short."""
-    producers, consumers = plan.producer_names(experiment), plan.consumer_names(experiment)
-    names = [*producers, *consumers]
-    watch(Progress("starting the workers"))
-    workers.launch(plan.workload_workers(run, experiment, addresses))
-    _require(workers.wait(_begun(*names), START_TIMEOUT_S), workers, "the workers did not start")
-    workers.start_at(time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6))
-    is_cut_short = False
-    limit_s = experiment.messages / experiment.rate_per_s * 3 + experiment.drain_timeout_s + 60
-    deadline = time.monotonic() + limit_s
-    with _Interrupts() as interrupts:
-        # Dead producers have sent their last, and a dead consumer will not see the markers.
-        while time.monotonic() < deadline and not workers.wait(
-            _is_over(producers, consumers), WATCH_EVERY_S
-        ):
-            if mirror is not None:
-                mirror.check()
-            watch(_progress(workers.state(), experiment.messages))
-            if interrupts.count and not is_cut_short:
-                is_cut_short = True
-                workers.finish(producers)
-    workers.stop_workers(names)
-    workers.wait(_ended(*names), STOP_TIMEOUT_S)
-    watch(_progress(workers.state(), experiment.messages))
-    return is_cut_short
+    def send_and_receive(
+        self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None
+    ) -> bool:
+        """Sends, copies, receives and drains everything; True if the user cut it short."""
+        names = [*self._producers, *self._consumers]
+        self._watch(Progress("starting the workers"))
+        workers.launch(self._specs)
+        is_begun = workers.wait(_begun(*names), START_TIMEOUT_S)
+        _require(is_begun, workers, "the workers did not start")
+        start_us = time.time_ns() // 1000 + int(LEAD_TIME_S * 1e6)
+        workers.start_at(start_us)
+        if self._spec.warm_up_s:
+            self._told_from(start_us)
+        if trouble is not None:
+            trouble.begin(start_us, workers, mirror)
+        try:
+            is_cut_short = self._follow(workers, mirror, trouble)
+        finally:
+            if trouble is not None:
+                trouble.end()
+        workers.stop_workers(names)
+        workers.wait(_ended(*names), STOP_TIMEOUT_S)
+        self._watch(_progress(workers.state(), self._total))
+        return is_cut_short
+
+    def _told_from(self, start_us: int) -> None:
+        """What is due in the warm-up is not measured, however long the start took."""
+        from_us = start_us + int(self._spec.warm_up_s * 1e6)
+        update_run(self._run_dir, dict(open_run(self._run_dir).plan) | {"measure_from_us": from_us})
+
+    def _follow(self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None) -> bool:
+        is_cut_short = False
+        settings = self._spec.producers.settings
+        drain_s = settings.get("drain_timeout_s", ProducerSpec.drain_timeout_s)
+        deadline = time.monotonic() + plan.planned_s(self._spec) * 3 + drain_s + 60
+        with _Interrupts() as interrupts:
+            # Dead producers have sent their last, and a dead consumer will not see the markers.
+            while time.monotonic() < deadline and not workers.wait(
+                _is_over(self._producers, self._consumers), WATCH_EVERY_S
+            ):
+                if mirror is not None:
+                    mirror.check()
+                if trouble is not None:
+                    trouble.check()
+                self._watch(_progress(workers.state(), self._total))
+                if interrupts.count and not is_cut_short:
+                    is_cut_short = True
+                    workers.finish(self._producers)
+        return is_cut_short
 
 
 class _Interrupts:
@@ -236,8 +307,15 @@ def _require(condition: bool, workers: Supervisor, problem: str) -> None:
         raise SystemFailure(f"{problem} within {START_TIMEOUT_S:.0f} s")
 
 
-def _record_positions(workers: Supervisor, run_dir: Path, mirror: MirrorProcess) -> None:
-    positions = read_positions(mirror.positions_file)
+def _record_mirror(workers: Supervisor, run_dir: Path, mirror: Mirror) -> None:
+    """What the mirror used goes to `run.json`, and how far it says it came to the ledgers."""
+    described = dict(open_run(run_dir).plan)
+    usage = mirror.usage()
+    used = usage.to_json() if usage else None
+    update_run(run_dir, described | {"mirror": described["mirror"] | {"usage": used}})
+    file = mirror.positions_file
+    if file is None or not file.exists():
+        return
     writer = LedgerWriter(
         run_dir,
         worker="driver",
@@ -245,6 +323,6 @@ def _record_positions(workers: Supervisor, run_dir: Path, mirror: MirrorProcess)
         table="positions",
         commit=lambda line: workers.commit({"worker": "driver", "epoch": 1, **line}),
     )
-    for (topic, partition), offset in positions.items():
+    for (topic, partition), offset in read_positions(file).items():
         writer.append(reader="mirror", topic=topic, partition=partition, offset=offset)
     asyncio.run(writer.seal())

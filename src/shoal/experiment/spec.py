@@ -5,6 +5,7 @@ Rules:
   and `[[fault]] [[zone]] [sweep]`, which those who act on them take apart.
 - The keys of `[producer]` and `[consumer]` are the fields of `ProducerSpec` and `ConsumerSpec`,
   but for those that follow from the plan; units may stand in the value instead of the key.
+- Each `[[variant]]` is the same experiment with some keys set otherwise.
 - Nothing here starts, opens or looks up anything: a wrong file is refused before all that.
 - `--set section.key=value` is as if it stood in the file; a key that only one section has needs
   no section.
@@ -34,7 +35,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLANNED: Final = {
     ProducerSpec: {"run", "producer", "topics", "start_us", "first_numbers"},
     ConsumerSpec: {"run", "group", "consumer", "topics", "partitions", "cluster", "fetching"},
-    FetchSettings: set[str](),
+    FetchSettings: {"rack"},
 }
 _ALIASES: Final = {"max_in_flight": ("in_flight",), "use_headers": ("headers",)}
 _SECTIONS: Final = (
@@ -56,7 +57,7 @@ _DELIVERIES_PROMISED: Final = ("at_least_once", "exactly_once")
 class ClusterSpec:
     """A cluster to start, or somebody else's to use."""
 
-    engine: str
+    engine: str = "lite"
     brokers: int = 1
     version: str | None = None  # of Apache Kafka
     zookeepers: int = 1  # only where that version needs them
@@ -72,7 +73,7 @@ class ClusterSpec:
 class MirrorSpec:
     """What copies from source to target."""
 
-    kind: str
+    kind: str = "none"
     mode: str = "shallow"
     delivery: str = "idempotent"
     version: str | None = None  # of Apache Kafka, for mm1 and mm2
@@ -96,6 +97,7 @@ class TopicsSpec:
     replication_factor: int = 1
     target_replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
+    existing: bool = False  # it is there already, and may be written to
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,11 +118,12 @@ class ProducersSpec:
 class ConsumersSpec:
     """Independent groups of consumers, all alike but for the rack that they read from."""
 
-    count: int  # in each group
-    groups: tuple[str, ...]
-    racks: tuple[str, ...]  # one for each group, or none at all
-    settings: Mapping[str, Any]  # fields of `ConsumerSpec` that the file gives
-    fetching: Mapping[str, Any]  # fields of `FetchSettings` that the file gives
+    count: int = 1  # in each group
+    groups: tuple[str, ...] = ("consumers",)
+    racks: tuple[str, ...] = ()  # one for each group, or none at all
+    # Fields of `ConsumerSpec` and of `FetchSettings` that the file gives.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    fetching: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +134,35 @@ class Caps:
     max_bytes: int = 0
 
 
+def _default_promises() -> dict[str, Any]:
+    return {"delivery": "exactly_once", "order": True, "fidelity": ["key", "headers", "payload"]}
+
+
 @dataclass(frozen=True)
 class ExperimentSpec:
     """One experiment. `faults`, `zones` and `sweep` are for those who act on them."""
 
     name: str
-    description: str
-    source: ClusterSpec
-    target: ClusterSpec | None
-    mirror: MirrorSpec
     topics: TopicsSpec
     producers: ProducersSpec
-    consumers: ConsumersSpec
-    promises: Mapping[str, Any]
-    thresholds: tuple[str, ...]
-    caps: Caps
-    warm_up_s: float
-    faults: tuple[Table, ...]
-    zones: tuple[Table, ...]
-    sweep: Table
+    consumers: ConsumersSpec = field(default_factory=ConsumersSpec)
+    source: ClusterSpec = field(default_factory=ClusterSpec)
+    target: ClusterSpec | None = None
+    mirror: MirrorSpec = field(default_factory=MirrorSpec)
+    promises: Mapping[str, Any] = field(default_factory=_default_promises)
+    thresholds: tuple[str, ...] = ()
+    caps: Caps = field(default_factory=Caps)
+    warm_up_s: float = 0.0
+    faults: tuple[Table, ...] = ()
+    zones: tuple[Table, ...] = ()
+    sweep: Table | None = None
+    description: str = ""
+    variant: str = ""  # of a file that has several
+
+    @property
+    def title(self) -> str:
+        """Its name, and its variant's."""
+        return f"{self.name}-{self.variant}" if self.variant else self.name
 
     @property
     def clusters(self) -> dict[str, ClusterSpec]:
@@ -159,10 +172,46 @@ class ExperimentSpec:
 
 def load(file: Path, sets: Iterable[str] = ()) -> ExperimentSpec:
     """The experiment in a file, after the changes of `--set`."""
-    table = read_toml(file)
+    return _changed(read_toml(file), sets, default_name=file.stem)
+
+
+def load_variants(
+    file: Path, sets: Iterable[str] = (), *, engine: str | None = None
+) -> list[ExperimentSpec]:
+    """The experiments in a file: one for each `[[variant]]`, or the one that it has."""
+    whole = read_toml(file)
+    asked = [f"{role}.engine={engine}" for role in ("source", "target") if engine and role in whole]
+    asked += sets
+    variants = [_variant(table) for table in whole.tables("variant")]
+    if not variants:
+        return [load(file, asked)]
+    names = [name for name, _ in variants]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{file}: two variants have one name", remedy="name each its own")
+    specs = []
+    for name, changes in variants:
+        table = read_toml(file)
+        for key, value in changes.items():
+            table.put(qualified(key.split(".", 2)), value, site=f"{file}, variant {name}")
+        # What the user says counts for every variant.
+        spec = _changed(table, asked, default_name=file.stem)
+        # Variants may share their clusters, but no topics.
+        topics = dataclasses.replace(spec.topics, name=f"{spec.topics.name}-{name}")
+        specs.append(dataclasses.replace(spec, variant=name, topics=topics))
+    return specs
+
+
+def _changed(table: Table, sets: Iterable[str], *, default_name: str) -> ExperimentSpec:
     for text in sets:
         _put(table, text)
-    return parse(table, default_name=file.stem)
+    return parse(table, default_name=default_name)
+
+
+def _variant(table: Table) -> tuple[str, dict[str, Any]]:
+    name = _named(table, "name", "")
+    changes = table.mapping("set")
+    table.done()
+    return name, changes
 
 
 def parse(table: Table, *, default_name: str) -> ExperimentSpec:
@@ -171,6 +220,7 @@ def parse(table: Table, *, default_name: str) -> ExperimentSpec:
     warm_up_s, has_target = table.seconds("warm_up", 0.0), "target" in table
     sections = {section: table.table(section) for section in _SECTIONS}
     faults, zones = tuple(table.tables("fault")), tuple(table.tables("zone"))
+    table.tables("variant")  # is for whoever loads the file
     table.done()  # first of all: a misspelt section would look like a missing one
     source = _cluster(sections["source"])
     target = _cluster(sections["target"]) if has_target else None
@@ -300,7 +350,10 @@ def _topics(
             "target_replication_factor", min(copies, there.brokers), least=1
         ),
         configs=table.properties("configs"),
+        existing=table.flag("existing", default=False),
     )
+    if spec.existing and spec.count > 1:
+        raise table.wrong("count", "must be 1 with an existing topic")
     if max(partitions, spec.target_partitions) * spec.count > MAX_PARTITIONS:
         raise table.wrong("partitions", f"come to more than {MAX_PARTITIONS} in all")
     for key, factor, cluster in (

@@ -417,6 +417,7 @@ class Result:
     foreign: dict[str, int] = field(default_factory=dict)  # records of others, by cluster
     faults: tuple[Json, ...] = ()  # fault, name, target, began_us, ended_us, detail
     missing_scans: tuple[str, ...] = ()  # logs that no scan covers, so stages may stay unnamed
+    mirror: Json | None = None  # its kind and settings, and the CPU and memory that it used
 
     @property
     def worst(self) -> GroupResult:
@@ -450,6 +451,7 @@ class Result:
             "foreign": dict(self.foreign),
             "faults": [dict(fault) for fault in self.faults],
             "missing_scans": list(self.missing_scans),
+            "mirror": self.mirror,
             "groups": {name: group.to_json() for name, group in self.groups.items()},
         }
 
@@ -466,6 +468,7 @@ class Result:
                 foreign=dict(data.get("foreign", {})),
                 faults=tuple(data.get("faults", ())),
                 missing_scans=tuple(data.get("missing_scans", ())),
+                mirror=data.get("mirror"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise LedgerError(f"this is not a result of an audit: {error!r:.200}") from error

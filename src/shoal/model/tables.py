@@ -142,6 +142,10 @@ class Table:
             raise self.wrong(key, "must be a list of texts")
         return tuple(listed)
 
+    def mapping(self, key: str) -> dict[str, Any]:
+        """A table whose keys may have dots, with values of any kind."""
+        return dict(_flat(self._taken(key, {}, dict, "a table")))
+
     def properties(self, key: str) -> dict[str, str]:
         """A table of settings as Kafka has them: names with dots, values as texts."""
         found = self._taken(key, {}, dict, "a table of settings")

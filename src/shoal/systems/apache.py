@@ -242,7 +242,7 @@ class ApacheCluster:
         def launch(node: NodePlan) -> GuardedProcess:
             own = [
                 f"-Djava.io.tmpdir={node.folder / 'tmp'}",
-                f"-Dlog4j2.configurationFile={node.folder / 'log4j2.properties'}",
+                *apache_files.logging_options(node.folder, self.version),
                 "kafka.Kafka",
                 str(node.folder / "server.properties"),
             ]

@@ -44,13 +44,20 @@ _OWNED: Final = frozenset(
         "process.roles",
     }
 )
-_LOGGING: Final = """\
+# Logging of 4.0 and later, and of older versions.
+_LOG4J_2: Final = """\
 rootLogger.level=INFO
 rootLogger.appenderRef.output.ref=output
 appender.output.type=Console
 appender.output.name=output
 appender.output.layout.type=PatternLayout
 appender.output.layout.pattern=[%d] %p %m (%c)%n
+"""
+_LOG4J_1: Final = """\
+log4j.rootLogger=INFO, output
+log4j.appender.output=org.apache.log4j.ConsoleAppender
+log4j.appender.output.layout=org.apache.log4j.PatternLayout
+log4j.appender.output.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
 
 
@@ -146,7 +153,6 @@ def write_node(
     (node.folder / "server.properties").write_text(
         javaproperties.dumps(dict(properties), timestamp=False)
     )
-    (node.folder / "log4j2.properties").write_text(_LOGGING)
     if (node.data / "meta.properties").exists():
         return
     node.data.mkdir(exist_ok=True)
@@ -167,6 +173,20 @@ def new_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version such as 3.9.2, to be compared."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def logging_options(folder: Path, version: str) -> list[str]:
+    """Java's options to log to standard output; the file that they name is made."""
+    if numbers(version) >= (4, 0):
+        (folder / "log4j2.properties").write_text(_LOG4J_2)
+        return [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    (folder / "log4j.properties").write_text(_LOG4J_1)
+    return [f"-Dlog4j.configuration={(folder / 'log4j.properties').as_uri()}"]
 
 
 def class_path(jars: Path) -> str:

@@ -103,9 +103,13 @@ class GuardedProcess:
             # The guardian itself was killed from outside: its work falls to us.
             self._identity.send(signal.SIGKILL)
 
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + N if signal N ended it."""
+        return self._guardian.poll()
+
     def ending(self) -> str:
         """How it ended, for people."""
-        code = self._guardian.poll()
+        code = self.exit_code()
         if code is None:
             return "still running"
         return f"killed by signal {code - 128}" if code > 128 else f"exit code {code}"

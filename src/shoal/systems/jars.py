@@ -24,7 +24,9 @@ from shoal.runtime.java import find_java
 from shoal.systems import ivy
 
 NEWEST_KAFKA: Final = "4.3.1"
+MM1_KAFKA: Final = "3.9.2"  # the last line that has MirrorMaker 1
 
+_MIRROR: Final = "mirror-"  # lists of MirrorMaker 2, which lies beside Kafka's own jars
 _LINE: Final = re.compile(r"([0-9a-f]{64}) ([\w.-]+):([\w.-]+):([\w.-]+)")
 
 
@@ -52,7 +54,7 @@ class JarList:
 def known_versions() -> list[str]:
     """Versions of Kafka that this package has a list for, oldest first."""
     names = [entry.name for entry in _lists().iterdir() if entry.name.endswith(".txt")]
-    versions = [name.removesuffix(".txt") for name in names]
+    versions = [name.removesuffix(".txt") for name in names if not name.startswith(_MIRROR)]
     return sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
 
 
@@ -62,14 +64,18 @@ def jar_list(version: str) -> JarList:
             f"Apache Kafka {version} is not known here",
             remedy=f"choose one of {', '.join(known_versions())}",
         )
+    return _read_list(version)
+
+
+def _read_list(name: str) -> JarList:
     hashes = {}
-    for line in (_lists() / f"{version}.txt").read_text().splitlines():
+    for line in (_lists() / f"{name}.txt").read_text().splitlines():
         if not line.startswith("#"):
             match = _LINE.fullmatch(line)
             if match is None:
-                raise SystemFailure(f"the list of jars of Kafka {version} has a bad line: {line}")
+                raise SystemFailure(f"the list of jars of Kafka {name} has a bad line: {line}")
             hashes[ivy.Coordinates(match[2], match[3], match[4])] = match[1]
-    return JarList(version, hashes)
+    return JarList(name, hashes)
 
 
 def jars_folder(version: str = NEWEST_KAFKA) -> Path:
@@ -79,11 +85,25 @@ def jars_folder(version: str = NEWEST_KAFKA) -> Path:
 
 def fetch_jars(version: str = NEWEST_KAFKA, *, report: ivy.Report = lambda _progress: None) -> Path:
     """The folder with the checked jars of a Kafka version, fetched if need be."""
-    wanted = jar_list(version)
-    folder = jars_folder(version)
+    return _fetched(jar_list(version), report)
+
+
+def fetch_mirror_jars(version: str, *, report: ivy.Report) -> Path:
+    """The folder with what MirrorMaker 2 needs besides the jars of its version."""
+    if not (_lists() / f"{_MIRROR}{version}.txt").is_file():
+        known = [name for name in known_versions() if (_lists() / f"{_MIRROR}{name}.txt").is_file()]
+        raise ConfigError(
+            f"MirrorMaker 2 of Apache Kafka {version} is not known here",
+            remedy=f"choose one of {', '.join(known)}",
+        )
+    return _fetched(_read_list(f"{_MIRROR}{version}"), report)
+
+
+def _fetched(wanted: JarList, report: ivy.Report) -> Path:
+    folder = jars_folder(wanted.version)
     if folder.is_dir() and not wanted.defects(folder):
         return folder
-    with _only_one(paths.made(folder.parent) / f"{version}.lock"):
+    with _only_one(paths.made(folder.parent) / f"{wanted.version}.lock"):
         if folder.is_dir() and not wanted.defects(folder):
             return folder  # someone else fetched it while we waited
         _fill(wanted, folder, report)

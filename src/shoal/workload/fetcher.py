@@ -2,6 +2,7 @@
 
 Rules:
 - Leaders are asked independently: a slow or dead one makes nobody else's messages late.
+  Where a rack is given, its own replica is asked instead of the leader, while it is in sync.
 - The next fetch is on its way before what the last one brought is taken apart.
 - `received_us` is taken as soon as an answer is here.
 - A partition whose leader is lost is placed again, as often as it takes: ending is the
@@ -83,7 +84,8 @@ class Fetcher:
             await asyncio.sleep(_PAUSE_S)
             return
         for tp in sorted(self._unplaced):
-            leader = cluster.leader(tp)
+            rack = self._settings.rack
+            leader = cluster.nearest(tp, rack) if rack else cluster.leader(tp)
             if leader is None:
                 continue
             self._unplaced.discard(tp)

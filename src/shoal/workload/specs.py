@@ -202,6 +202,7 @@ class FetchSettings(JsonSpec):
     max_wait_ms: int = 250
     max_bytes: int = 16 * 1024 * 1024
     partition_max_bytes: int = 4 * 1024 * 1024
+    rack: str = ""  # read from the broker there, as long as it is in sync
 
 
 @dataclass(frozen=True)
