@@ -62,8 +62,8 @@ def secure_apache(folder: Path) -> Iterator[SecureApache]:
     addresses = {protocol: f"{HOST}:{port}" for protocol, port in ports.items()}
     ordinary = apache_files.server_properties
 
-    def with_listeners(*args: Any) -> dict[str, str]:
-        return _with_listeners(ordinary(*args), addresses, folder / "broker.pem")
+    def with_listeners(*args: Any, version: str) -> dict[str, str]:
+        return _with_listeners(ordinary(*args, version=version), addresses, folder / "broker.pem")
 
     with pytest.MonkeyPatch.context() as patch:
         short_lived_jvm(patch)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shoal.experiment.plan import Addresses
 from shoal.experiment.spec import ClusterSpec, ExperimentSpec
+from shoal.systems.apache import ApacheCluster
 from shoal.systems.clusters import Advertised, Cluster, make_cluster, no_report
 from shoal.systems.external import ExternalCluster
 from shoal.systems.ivy import Report
@@ -54,14 +55,22 @@ def _made(
     if spec.engine == "external":
         return ExternalCluster(role, spec.bootstrap or spec.client[_SERVERS])
     racks = {_RACKS: ",".join(spec.racks)} if spec.racks else {}
+    if spec.engine == "apache":
+        return ApacheCluster(
+            brokers=spec.brokers,
+            name=role,
+            version=spec.version,
+            zookeepers=spec.zookeepers,
+            properties={**racks, **spec.properties},
+            advertised=advertised,
+            report=report,
+        )
     return make_cluster(
         spec.engine,
         brokers=spec.brokers,
         name=role,
-        version=spec.version,
         profile=spec.profile,
         controllers=spec.controllers,
         properties={**racks, **spec.properties},
         advertised=advertised,
-        report=report,
     )

@@ -128,6 +128,8 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float |
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(f"{prefix}{name}.", value)
+        elif isinstance(value, list):  # an interval
+            yield from zip((f"{prefix}{name}.low", f"{prefix}{name}.high"), value, strict=False)
         else:
             yield f"{prefix}{name}", value
 

@@ -1,6 +1,7 @@
-"""Real Apache Kafka in KRaft mode: 1 to n nodes, each broker and controller in one JVM.
+"""Real Apache Kafka: 1 to n nodes, each in one JVM.
 
 Rules:
+- From 3.3 on (KRaft) a node is broker and controller in one; older versions get a ZooKeeper.
 - The cluster is up when every node lists every broker and a controller, and every process
   of ours is alive: on a port that another cluster holds, someone else might answer.
 - Each JVM stands under a guardian and dies with us (`guardian.py`); everything it writes,
@@ -34,10 +35,13 @@ from shoal.systems.ivy import Progress, Report
 from shoal.systems.jars import NEWEST_KAFKA, fetch_jars
 from shoal.systems.ports import HOST, free_ports, is_free
 from shoal.systems.probe import ask_metadata
+from shoal.systems.zookeeper import Ensemble
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_EVERY_S: Final = 0.1
+_SESSION_TIMEOUT_S: Final = 60.0  # of a broker at ZooKeeper: 18 s by default
+_RETRY_EVERY_S: Final = 1.0
 _CLUSTER_FILE: Final = "cluster.json"
 _DEFAULT_HEAP: Final = "-Xms64m -Xmx512m"
 # Kafka's own choice of garbage collector, so that what is measured is Kafka as people run it;
@@ -64,6 +68,7 @@ class ApacheCluster:
         name: str | None = None,
         directory: Path | None = None,
         version: str | None = None,
+        zookeepers: int = 1,
         properties: Mapping[str, str] | None = None,
         advertised: Advertised | None = None,
         report: Report | None = None,
@@ -71,6 +76,8 @@ class ApacheCluster:
         self.name = name or f"apache-{os.getpid()}-{id(self) & 0xFFFF:x}"
         self.version = version or NEWEST_KAFKA
         self._brokers = brokers
+        self._zookeepers = zookeepers
+        self._ensemble: Ensemble | None = None
         self._named_directory = None if directory is None else directory.absolute()
         self._properties = dict(properties or {})
         self._advertised = advertised or (lambda _node, _listener, port: port)
@@ -106,17 +113,13 @@ class ApacheCluster:
             raise UsageError(f"cluster {self.name} was started before")
         java = find_java()
         jars = fetch_jars(self.version, report=self._report)
-        checkpoint = apache_files.bootstrap_checkpoint(jars, java)
         try:
             self._directory = self._claim_directory()
             saved = self._load_or_plan()
-            for node in self._plan:
-                apache_files.write_node(
-                    node,
-                    properties=apache_files.server_properties(node, self._plan, self._properties),
-                    cluster_id=saved["cluster_id"],
-                    checkpoint=checkpoint,
-                )
+            if apache_files.needs_zookeeper(self.version):
+                self._prepare_with_zookeeper(self._directory, java, jars)
+            else:
+                self._prepare(saved["cluster_id"], java, jars)
             self._launch = self._launcher(java, jars)
             for node in self._plan:
                 self._processes[node.id] = self._launch(node)
@@ -125,6 +128,28 @@ class ApacheCluster:
             self._end(patience_s=0)
             raise
         return self
+
+    def _prepare(self, cluster_id: str, java: Java, jars: Path) -> None:
+        """The folders of nodes that keep the metadata themselves."""
+        checkpoint = apache_files.bootstrap_checkpoint(jars, java, version=self.version)
+        for node in self._plan:
+            properties = apache_files.server_properties(
+                node, self._plan, self._properties, version=self.version
+            )
+            apache_files.write_node(node, properties)
+            apache_files.format_data(node, cluster_id=cluster_id, checkpoint=checkpoint)
+
+    def _prepare_with_zookeeper(self, directory: Path, java: Java, jars: Path) -> None:
+        """Starts ZooKeeper, and writes the folders of nodes that keep their metadata there."""
+        ensemble = Ensemble(directory, self._zookeepers, is_temporary=self._named_directory is None)
+        self._ensemble = ensemble
+        logging = apache_files.logging_options(directory, self.version)
+        ensemble.start(str(java.executable), apache_files.class_path(jars), logging)
+        for node in self._plan:
+            properties = apache_files.zookeeper_properties(
+                node, self._plan, self._properties, connect=ensemble.connect
+            )
+            apache_files.write_node(node, properties)
 
     def stop(self) -> None:
         """Stops all nodes, gently first; removes the data unless a folder was named."""
@@ -156,8 +181,17 @@ class ApacheCluster:
             raise SystemFailure(
                 f"node {node_id} cannot come back: someone else listens on its port {node.port}"
             )
-        self._processes[node_id] = self._launch(node)
-        self._wait_until_ready([node], {node_id})
+        deadline = time.monotonic() + (0 if self._ensemble is None else _SESSION_TIMEOUT_S)
+        while True:
+            self._processes[node_id] = self._launch(node)
+            try:
+                return self._wait_until_ready([node], {node_id})
+            except SystemFailure:
+                # ZooKeeper takes a broker that was killed for alive until its session is over.
+                if time.monotonic() > deadline or self._processes[node_id].is_alive():
+                    raise
+                self._processes[node_id].let_go()
+                time.sleep(_RETRY_EVERY_S)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -289,6 +323,9 @@ class ApacheCluster:
             process.wait(max(0, deadline - time.monotonic()))
             process.let_go()
         self._processes.clear()
+        if self._ensemble is not None:  # last: brokers say good-bye to it
+            self._ensemble.stop(gently=patience_s > 0)
+            self._ensemble = None
         if self._directory is not None and self._named_directory is None:
             shutil.rmtree(self._directory, ignore_errors=True)
         if self._lock is not None:

@@ -31,6 +31,7 @@ _FORMAT_TIMEOUT_S: Final = 120
 _OWNED: Final = frozenset(
     {
         "advertised.listeners",
+        "broker.id",
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
@@ -42,6 +43,7 @@ _OWNED: Final = frozenset(
         "metadata.log.dir",
         "node.id",
         "process.roles",
+        "zookeeper.connect",
     }
 )
 # Logging of 4.0 and later, and of older versions.
@@ -95,44 +97,77 @@ def check_properties(properties: Mapping[str, str]) -> None:
         )
 
 
+def needs_zookeeper(version: str) -> bool:
+    """Whether that version keeps its metadata in ZooKeeper; KRaft is for 3.3 and later."""
+    return numbers(version) < (3, 3)
+
+
 def server_properties(
-    node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str]
+    node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str], *, version: str
 ) -> dict[str, str]:
-    """The whole configuration of one node."""
-    copies = str(min(3, len(plan)))
-    most_copies = str(min(2, len(plan)))
+    """The whole configuration of a node that keeps its metadata itself."""
     ours = {
+        **_common(node, plan),
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "controller.quorum.voters": ",".join(
             f"{other.id}@{HOST}:{other.controller_port}" for other in plan
         ),
         "controller.listener.names": "CONTROLLERS",
+        "listener.security.protocol.map": _protocols("CLIENTS", "BROKERS", "CONTROLLERS"),
+        "listeners": f"{_listeners(node)},CONTROLLERS://{HOST}:{node.controller_port}",
+    }
+    if numbers(version) >= (4, 0):
+        copies = _copies(plan)
+        ours["share.coordinator.state.topic.replication.factor"] = copies[0]
+        ours["share.coordinator.state.topic.min.isr"] = copies[1]
+    return {**ours, **properties, **_rack(node, properties)}
+
+
+def zookeeper_properties(
+    node: NodePlan, plan: list[NodePlan], properties: Mapping[str, str], *, connect: str
+) -> dict[str, str]:
+    """The whole configuration of a broker whose metadata is in ZooKeeper."""
+    ours = {
+        **_common(node, plan),
+        "broker.id": str(node.id),
+        "zookeeper.connect": connect,
+        "listener.security.protocol.map": _protocols("CLIENTS", "BROKERS"),
+        "listeners": _listeners(node),
+    }
+    return {**ours, **properties, **_rack(node, properties)}
+
+
+def _common(node: NodePlan, plan: list[NodePlan]) -> dict[str, str]:
+    copies, least = _copies(plan)
+    advertised = (
+        f"CLIENTS://{HOST}:{node.advertised_port}",
+        f"BROKERS://{HOST}:{node.advertised_broker_port}",
+    )
+    return {
         "inter.broker.listener.name": "BROKERS",
-        "listener.security.protocol.map": ",".join(
-            f"{name}:PLAINTEXT" for name in ("CLIENTS", "BROKERS", "CONTROLLERS")
-        ),
-        "listeners": ",".join(
-            (
-                f"CLIENTS://{HOST}:{node.port}",
-                f"BROKERS://{HOST}:{node.broker_port}",
-                f"CONTROLLERS://{HOST}:{node.controller_port}",
-            )
-        ),
-        "advertised.listeners": (
-            f"CLIENTS://{HOST}:{node.advertised_port},BROKERS://{HOST}:{node.advertised_broker_port}"
-        ),
+        "advertised.listeners": ",".join(advertised),
         "log.dirs": str(node.data),
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": most_copies,
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": most_copies,
+        "transaction.state.log.min.isr": least,
         # Groups on a test cluster are complete at once; nobody wants to wait 3 s for them.
         "group.initial.rebalance.delay.ms": "0",
     }
-    return {**ours, **properties, **_rack(node, properties)}
+
+
+def _copies(plan: list[NodePlan]) -> tuple[str, str]:
+    """How often Kafka's own topics are kept, and how many copies a write needs."""
+    return str(min(3, len(plan))), str(min(2, len(plan)))
+
+
+def _listeners(node: NodePlan) -> str:
+    return f"CLIENTS://{HOST}:{node.port},BROKERS://{HOST}:{node.broker_port}"
+
+
+def _protocols(*names: str) -> str:
+    return ",".join(f"{name}:PLAINTEXT" for name in names)
 
 
 def _rack(node: NodePlan, properties: Mapping[str, str]) -> dict[str, str]:
@@ -141,21 +176,19 @@ def _rack(node: NodePlan, properties: Mapping[str, str]) -> dict[str, str]:
     return {"broker.rack": racks[(node.id - 1) % len(racks)]} if racks != [""] else {}
 
 
-def write_node(
-    node: NodePlan,
-    *,
-    properties: Mapping[str, str],
-    cluster_id: str,
-    checkpoint: Path,
-) -> None:
+def write_node(node: NodePlan, properties: Mapping[str, str]) -> None:
     """Makes or renews the node's folder; data that is there stays."""
     (node.folder / "tmp").mkdir(parents=True, exist_ok=True)
+    node.data.mkdir(exist_ok=True)
     (node.folder / "server.properties").write_text(
         javaproperties.dumps(dict(properties), timestamp=False)
     )
+
+
+def format_data(node: NodePlan, *, cluster_id: str, checkpoint: Path) -> None:
+    """Formats the node's data folder, unless it was formatted before."""
     if (node.data / "meta.properties").exists():
         return
-    node.data.mkdir(exist_ok=True)
     shutil.copyfile(checkpoint, node.data / CHECKPOINT)
     identity = {
         "version": "1",
@@ -193,22 +226,23 @@ def class_path(jars: Path) -> str:
     return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
 
 
-def bootstrap_checkpoint(jars: Path, java: Java) -> Path:
+def bootstrap_checkpoint(jars: Path, java: Java, *, version: str) -> Path:
     """The checkpoint that a freshly formatted node of this version starts from."""
     kept = jars.with_name(f"{jars.name}.{CHECKPOINT}")
     if not kept.exists():
         with tempfile.TemporaryDirectory(prefix="shoal-format-") as temporary:
-            made = _format_with_tool(Path(temporary), jars, java)
+            made = _format_with_tool(Path(temporary), jars, java, version=version)
             scratch = kept.with_name(f"{kept.name}.{os.getpid()}")
             shutil.copyfile(made, scratch)
             scratch.replace(kept)
     return kept
 
 
-def _format_with_tool(folder: Path, jars: Path, java: Java) -> Path:
+def _format_with_tool(folder: Path, jars: Path, java: Java, *, version: str) -> Path:
     node = NodePlan(1, folder, 1, 2, 3, 1, 3)
     file = folder / "server.properties"
-    file.write_text(javaproperties.dumps(server_properties(node, [node], {}), timestamp=False))
+    properties = server_properties(node, [node], {}, version=version)
+    file.write_text(javaproperties.dumps(properties, timestamp=False))
     command = [str(java.executable), "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
     command += ["-cp", class_path(jars), "kafka.tools.StorageTool"]
     command += ["format", "--cluster-id", new_id(), "--config", str(file)]
