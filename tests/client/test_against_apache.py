@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def batch(*values: str, timestamp: int = NOW_MS) -> bytearray:
     )
 
 
-async def read_raw(client: Client, tp: TopicPartition, **options: str) -> list[RawBatch]:
+async def read_raw(client: Client, tp: TopicPartition, **options: Any) -> list[RawBatch]:
     """All batches of a partition up to its end."""
     end = (await client.list_offsets({tp: LATEST}, **options))[tp].offset
     batches: list[RawBatch] = []
@@ -60,7 +61,7 @@ async def read_raw(client: Client, tp: TopicPartition, **options: str) -> list[R
     return batches
 
 
-async def read_values(client: Client, tp: TopicPartition, **options: str) -> list[str]:
+async def read_values(client: Client, tp: TopicPartition, **options: Any) -> list[str]:
     return [
         (record.value or b"").decode()
         for item in await read_raw(client, tp, **options)

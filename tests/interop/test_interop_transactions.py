@@ -23,7 +23,7 @@ from shoal.wire.records import Record, decode_records, encode_batch
 
 NewName = Callable[[str], str]
 PATIENCE_S = 60.0
-COMMITTED = {"isolation": "read_committed"}
+COMMITTED: dict[str, Any] = {"isolation": "read_committed"}
 
 
 def batch(*values: str) -> bytearray:
@@ -31,7 +31,7 @@ def batch(*values: str) -> bytearray:
     return encode_batch([Record(i, now_ms, b"k", v.encode()) for i, v in enumerate(values)])
 
 
-async def read_values(client: Client, tp: TopicPartition, **options: str) -> list[str]:
+async def read_values(client: Client, tp: TopicPartition, **options: Any) -> list[str]:
     """All values of a partition up to its end."""
     end = (await client.list_offsets({tp: LATEST}, **options))[tp].offset
     values: list[str] = []

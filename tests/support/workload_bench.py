@@ -47,6 +47,7 @@ class Bench:
     def __init__(self, folder: Path, bootstrap: str) -> None:
         create_run(folder, PLAN)
         self.folder = folder
+        self.group_id = f"g-{folder.parent.name}"
         self.bootstrap = bootstrap
         self.log = CommitLog(folder)
         self.reports: list[Mapping[str, Any]] = []
@@ -76,7 +77,9 @@ class Bench:
         async with Client(servers | spec.client_properties()) as client:
             return await produce(spec, client, self.recorder("p", epoch), self.control)
 
-    async def consume(self, **changes: Any) -> ConsumerSummary:
+    async def consume(
+        self, *, control: LocalControl | None = None, **changes: Any
+    ) -> ConsumerSummary:
         settings: dict[str, Any] = {
             "run": "r1",
             "group": "g",
@@ -85,9 +88,28 @@ class Bench:
             "partitions": STARTS,
             "fetching": FetchSettings(max_wait_ms=50),
         }
-        async with Client({"bootstrap.servers": self.bootstrap}) as client:
-            spec = ConsumerSpec(**(settings | changes))
-            return await consume(spec, client, self.recorder("c"), self.control)
+        spec = ConsumerSpec(**(settings | changes))
+        servers = {"bootstrap.servers": self.bootstrap}
+        async with Client(servers | spec.client_properties()) as client:
+            recorder = self.recorder(spec.consumer.replace("c0", "c"))
+            return await consume(spec, client, recorder, control or self.control)
+
+    def join(
+        self,
+        consumer: str,
+        *,
+        control: LocalControl | None = None,
+        session_timeout_ms: int = 6000,
+        **changes: Any,
+    ) -> "asyncio.Task[ConsumerSummary]":
+        """A member of the group."""
+        settings: dict[str, Any] = {
+            "consumer": consumer,
+            "in_group": True,
+            "group_id": self.group_id,
+            "session_timeout_ms": session_timeout_ms,
+        }
+        return asyncio.create_task(self.consume(control=control, **(settings | changes)))
 
     async def scan(self, starts: tuple[StartingPoint, ...] = STARTS) -> ScanSummary:
         async with Client({"bootstrap.servers": self.bootstrap}) as client:
@@ -106,11 +128,11 @@ class Bench:
         return produced, consumed
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(1000):
+        for _ in range(3000):
             if condition():
                 return
             await asyncio.sleep(0.02)
-        pytest.fail("it did not happen in 20 s")
+        pytest.fail("it did not happen in 60 s")
 
     async def until_sent(self, count: int) -> None:
         await self.until(lambda: any(r.get("attempts", 0) >= count for r in self.reports))

@@ -124,7 +124,7 @@ async def test_a_killed_producer_leaves_no_message_unexplained(
     producer = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PRODUCER, str(folder), bench.bootstrap),
         stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert producer.stdout is not None
     assert await producer.stdout.readline() == b"sent\n"

@@ -5,7 +5,7 @@ Modules, from the wire up: `connection` (a socket), `handshake` (versions, log-i
 `producing`, `offsets`, `coordinators`, `group_offsets`, `admin`; above them `sessions` and
 `transactions` (numbered batches), `producer`, `consumer`, `membership` and `group_consumer`.
 Pure: `versions`, `metadata`, `delivery`, `transaction_state`, `isolation`, `assignors`,
-`group_protocol`, `backoff`, `codes`.
+`group_protocol`, `nearest`, `backoff`, `codes`.
 """
 
 from shoal.client.client import Client

@@ -40,6 +40,9 @@ class ClientConfig:
         "bootstrap.servers", (), "Addresses host:port, comma-separated; the first answer wins."
     )
     client_id: str = prop("client.id", "shoal", "How brokers name this client in logs and quotas.")
+    client_rack: str = prop(
+        "client.rack", "", "Where this client is: brokers may name a replica there to read from."
+    )
     request_timeout_ms: int = prop(
         "request.timeout.ms",
         30_000,

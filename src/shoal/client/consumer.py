@@ -7,6 +7,7 @@
 Rules of this file:
 - One fetch is under way for each leader, also between two polls; what it brought is handed out
   by the next poll. A slow or dead leader holds up its own partitions only.
+- Partitions are read from their leaders, or from a nearer replica, see `nearest`.
 - Positions move to the end of a batch when it is handed out, past control and void batches too.
 - A raw item is a whole batch: the first one may begin before the position (KIP-712), and
   records before the position are then the caller's to skip. `Consumer` skips them itself.
@@ -16,7 +17,7 @@ Rules of this file:
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -34,6 +35,7 @@ from shoal.client.errors import (
 )
 from shoal.client.fetching import Fetched, FetchLimits, fetch_from
 from shoal.client.isolation import Sieve, Standing
+from shoal.client.nearest import ReadPlaces
 from shoal.client.offsets import list_offsets
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
@@ -78,9 +80,15 @@ class RawConsumer:
         positions: Mapping[TopicPartition, int],
         *,
         isolation: str | None = None,
+        places: ReadPlaces | None = None,
+        on_reset: Callable[[TopicPartition, int], None] | None = None,
     ) -> None:
+        """`on_reset` is told of positions that `auto.offset.reset` has set anew."""
         config = core.config
         self._core = core
+        self._places = places or ReadPlaces(rack=config.client_rack)
+        self._on_reset = on_reset
+        self._lost: set[TopicPartition] = set()
         self._limits = FetchLimits(
             config.fetch_max_wait_ms,
             config.fetch_min_bytes,
@@ -153,17 +161,22 @@ class RawConsumer:
         if unknown:
             found = await list_offsets(self._core, unknown, isolation=self._limits.isolation)
             self._positions.update({tp: listed.offset for tp, listed in found.items()})
+            for tp in self._lost & found.keys():
+                self._lost.discard(tp)
+                if self._on_reset is not None:
+                    self._on_reset(tp, found[tp].offset)
 
     async def _start_fetches(self) -> None:
         cluster = await self._core.metadata({tp.topic for tp in self._positions})
         busy = {tp for node in self._fetches for tp in self._asked[node]}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
+        now = asyncio.get_running_loop().time()
         for tp, offset in self._positions.items():
             if tp in busy:
                 continue
             topic = cluster.topics.get(tp.topic)
             self._check_topic_id(tp.topic, topic.topic_id if topic is not None else None)
-            leader = cluster.leader(tp)
+            leader = self._places.node(cluster, tp, now)
             by_leader.setdefault(_SEARCH if leader is None else leader, {})[tp] = offset
         for node, positions in by_leader.items():
             if node in self._fetches:
@@ -182,6 +195,7 @@ class RawConsumer:
             fetched = await fetch_from(self._core, node, positions, limits=self._limits)
         except (ConnectionLost, RequestTimedOut):
             self._core.distrust_metadata()
+            self._failed_at(node, positions)
             await asyncio.sleep(self._backoff.failed())
             return {}
         if any(part.error_code == Code.NONE and part.records for part in fetched.values()):
@@ -200,8 +214,18 @@ class RawConsumer:
                 continue  # it was sought elsewhere meanwhile
             if part.error_code == Code.NONE:
                 self._ready += self._accept(tp, part)
-            else:
+                if part.preferred_read_replica >= 0:
+                    self._places.told(tp, part.preferred_read_replica)
+            elif not self._failed_at(node, (tp,)):
                 self._handle(tp, asked[tp], part.error_code)
+
+    def _failed_at(self, node: int, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether it was not the leader, which is asked next."""
+        now = asyncio.get_running_loop().time()
+        followed = [tp for tp in partitions if self._core.cluster.leader(tp) != node]
+        for tp in followed:
+            self._places.failed(tp, now)
+        return bool(followed)
 
     def _accept(self, tp: TopicPartition, part: FetchedPartition) -> list[RawBatch]:
         sieve = Sieve(part.aborted)
@@ -227,6 +251,7 @@ class RawConsumer:
             if reset is None:
                 raise OffsetOutOfRange(code, topic=tp.topic, partition=tp.partition, offset=offset)
             self._positions[tp] = reset
+            self._lost.add(tp)
         elif code not in INVALIDATES_METADATA and not facts_of(code).retriable:
             raise error_for(code, topic=tp.topic, partition=tp.partition, offset=offset)
 

@@ -74,6 +74,7 @@ async def fetch_from(
                 max_bytes=limits.max_bytes,
                 isolation=isolation,
                 partitions=wanted,
+                rack_id=core.config.client_rack,
             ),
         ),
         name=f"FETCH v{version}",

@@ -34,6 +34,7 @@ from shoal.client.group_offsets import (
 )
 from shoal.client.group_protocol import Subscription
 from shoal.client.membership import Membership
+from shoal.client.nearest import ReadPlaces
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
@@ -56,14 +57,22 @@ class GroupConsumer:
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
+        on_reset: Callable[[TopicPartition, int], None] | None = None,
+        broker_id: int | None = None,
     ) -> None:
-        """Callbacks may be coroutines. Without `on_lost`, `on_revoked` is told of losses too."""
+        """Callbacks may be coroutines. Without `on_lost`, `on_revoked` is told of losses too.
+
+        `on_reset` is told where reading goes on when the log does not hold a position. Read
+        from the broker `broker_id` where it has a replica, else from leaders.
+        """
         self._core = core
         if isinstance(topics, str):
             raise UsageError("topics must be a list of names, not one name")
         self._topics = frozenset(topics)
         self._membership = Membership(core)
-        self._consumer = RawConsumer(core, {})
+        self._places = ReadPlaces(broker_id=broker_id, rack=core.config.client_rack)
+        self._on_reset = on_reset
+        self._consumer = self._make_consumer({})
         self._assigned: Partitions = frozenset()
         # Behind what was handed out.
         self._positions: dict[TopicPartition, int] = {}
@@ -222,8 +231,11 @@ class GroupConsumer:
 
     async def _read_from(self, positions: Mapping[TopicPartition, int]) -> None:
         await self._consumer.close()
-        self._consumer = RawConsumer(self._core, positions)
+        self._consumer = self._make_consumer(positions)
         self._positions = {tp: offset for tp, offset in positions.items() if offset >= 0}
+
+    def _make_consumer(self, positions: Mapping[TopicPartition, int]) -> RawConsumer:
+        return RawConsumer(self._core, positions, places=self._places, on_reset=self._on_reset)
 
     async def _starts(self, partitions: Partitions) -> dict[TopicPartition, int]:
         found = await self.committed(partitions)

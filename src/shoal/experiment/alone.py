@@ -24,7 +24,6 @@ from shoal.client.metadata import ClusterMetadata
 from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
-from shoal.model.topics import TopicPartition
 from shoal.runtime.processes import machine_clock
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
@@ -100,7 +99,7 @@ async def consume_alone(
     on_progress: OnProgress,
 ) -> ConsumerSummary:
     """Read the topics and record every delivery until told to stop."""
-    async with Client(properties) as client:
+    async with Client({**properties, **spec.client_properties()}) as client:
         cluster = await _existing(client, list(reading.topics))
         points = await _starting_points(client, cluster, reading)
         spec = replace(
@@ -116,6 +115,7 @@ async def consume_alone(
             "topics": {},
             "clusters": {"target": _described(properties, cluster)},
             "groups": [spec.group],
+            "isolation": spec.fetching.isolation,
         }
         async with _folder(folder, described, worker="consumer") as (recorder, log):
             ending = _Ending(reading, on_progress)
@@ -179,18 +179,20 @@ async def _starting_points(
     which = EARLIEST if reading.from_start else LATEST
     found = await client.list_offsets(dict.fromkeys(logs, which))
     return tuple(
-        StartingPoint(log.topic, log.partition, found[log].offset, _named(log, reading.prefix))
+        StartingPoint(
+            log.topic, log.partition, found[log].offset, _named(log.topic, reading.prefix)
+        )
         for log in logs
     )
 
 
-def _named(log: TopicPartition, prefix: str) -> str:
-    if not log.topic.startswith(prefix):
+def _named(topic: str, prefix: str) -> str:
+    if not topic.startswith(prefix):
         raise UsageError(
-            f"topic {log.topic} does not begin with {prefix!r}",
+            f"topic {topic} does not begin with {prefix!r}",
             remedy="name the topics as the target calls them, and the prefix that the mirror adds",
         )
-    return log.topic.removeprefix(prefix)
+    return topic.removeprefix(prefix)
 
 
 def _described(properties: Mapping[str, str], cluster: ClusterMetadata) -> Json:

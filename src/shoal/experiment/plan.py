@@ -147,6 +147,8 @@ def workload_workers(
     for place, rack, name in _consumers_of(spec.consumers):
         group = spec.consumers.groups[place // spec.consumers.count]
         mine = logs[place % spec.consumers.count :: spec.consumers.count]
+        if spec.consumers.settings.get("in_group"):
+            mine = logs  # which the group shares out itself
         consumer = ConsumerSpec(
             run=run,
             group=group,

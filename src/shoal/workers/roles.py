@@ -69,10 +69,8 @@ async def _consume(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.workload.specs import ConsumerSpec
 
     spec = ConsumerSpec.from_json(_part(assignment, "spec"))
-    async with (
-        _recorded(assignment, control) as recorder,
-        Client(_part(assignment, "client")) as client,
-    ):
+    properties = {**_part(assignment, "client"), **spec.client_properties()}
+    async with _recorded(assignment, control) as recorder, Client(properties) as client:
         await consume(spec, client, recorder, control)
 
 

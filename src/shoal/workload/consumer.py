@@ -1,4 +1,4 @@
-"""A consumer with a fixed assignment: reads raw batches, records every delivery.
+"""A consumer, with a fixed assignment or in a group: reads raw batches, records every delivery.
 
 Rules:
 - Every record that arrives is one row, repeated ones too, in the order of arrival. Records of
@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from shoal.client.client import Client
+from shoal.client.nearest import ReadPlaces
 from shoal.model.topics import TopicPartition
 from shoal.workload.chores import Chore
 from shoal.workload.control import Arrival, Control
 from shoal.workload.envelope import Kind
 from shoal.workload.fetcher import Fetcher
 from shoal.workload.live import LiveCheck
+from shoal.workload.members import GroupReader, Owner, Partitions
 from shoal.workload.reading import Delivered, FoundBatch, LogReader
 from shoal.workload.recorder import Recorder
 from shoal.workload.rows import Names
@@ -45,6 +47,8 @@ class ConsumerSummary(JsonSpec):
     run: str  # as it was told, or found out
     consumer: str
     group: str
+    partitions: int  # that it reads at the moment
+    rebalances: int  # that gave it partitions, or took some away
     received: int
     unreadable: int
     markers: int
@@ -62,7 +66,7 @@ class ConsumerSummary(JsonSpec):
 async def consume(
     spec: ConsumerSpec, client: Client, recorder: Recorder, control: Control
 ) -> ConsumerSummary:
-    """Read until told to stop."""
+    """Read until told to stop. The client must be configured with `spec.client_properties()`."""
     return await _Consumer(spec, client, recorder, control).run()
 
 
@@ -73,13 +77,18 @@ class _Consumer:
         self._spec = spec
         self._recorder = recorder
         self._control = control
-        self._names = {start.log: start.recorded_name for start in spec.partitions}
-        positions = {start.log: start.offset for start in spec.partitions}
+        self._names = spec.recorded_names()
+        fixed = () if spec.in_group else spec.partitions
+        positions = {start.log: start.offset for start in fixed}
         self._logs = LogReader(spec.run, spec.topics, positions, isolation=spec.fetching.isolation)
-        self._partition_of_log = np.array([tp.partition for tp in self._logs.logs], np.int32)
         # Counts how often the position of each log was set. A later incarnation begins above
         # whatever this one can reach.
         self._assignments = dict.fromkeys(positions, recorder.epoch * _ASSIGNMENTS_PER_EPOCH)
+        self._rebalances = 0
+        self._member: GroupReader | None = None
+        if spec.in_group:
+            owner = Owner(self._receive, self._given, self._given_up, self._seal)
+            self._member = GroupReader(spec, client, self._logs, owner)
         self._fetcher = Fetcher(
             client,
             self._logs,
@@ -87,6 +96,7 @@ class _Consumer:
             channel=f"consumer {spec.group} {spec.consumer}",
             receive=self._receive,
             moved=self._moved,
+            places=ReadPlaces(broker_id=spec.broker_id, rack=spec.fetching.rack),
         )
         self.live = LiveCheck(from_start=spec.from_start)
         self._sealing = Chore()
@@ -102,7 +112,8 @@ class _Consumer:
         for tp in self._logs.positions:
             self._assign(tp)
         await self._recorder.seal()
-        reading = asyncio.create_task(self._fetcher.run())
+        reader = self._member or self._fetcher
+        reading = asyncio.create_task(reader.run())
         try:
             await self._until_stopped(reading)
             await _ended(reading)
@@ -118,8 +129,9 @@ class _Consumer:
         stop = asyncio.create_task(self._control.wait_stop())
         try:
             while not self._control.stopping():
+                # A consumer without partitions has read everything, and waits for its end.
                 await asyncio.wait(
-                    (reading, stop),
+                    (stop,) if reading.done() else (reading, stop),
                     timeout=_REPORT_INTERVAL_S,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
@@ -177,7 +189,7 @@ class _Consumer:
             "group": self._spec.group,
             "consumer": self._spec.consumer,
             "topic": self._topic_names(delivered),
-            "partition": self._partition_of_log[delivered.log],
+            "partition": np.array([tp.partition for tp in self._logs.logs])[delivered.log],
             "offset": delivered.offset,
             "producer": Names(messages.producer, names.producers),
             "lane": messages.lane,
@@ -188,11 +200,13 @@ class _Consumer:
         topic, names = delivered.messages.topic, self._logs.messages.topics
         if topic.all():
             return Names(topic, names)
-        logs = [self._names[tp] for tp in self._logs.logs]
+        logs = [self._names[tp.topic] for tp in self._logs.logs]
         return Names(np.where(topic, topic, delivered.log + len(names)), [*names, *logs])
 
     def _record_receipts(self, delivered: Delivered, received_us: Longs) -> None:
-        assignments = np.array([self._assignments[tp] for tp in self._logs.logs], np.int32)
+        # Only the logs that it has at the moment can have brought anything.
+        numbers = [self._assignments.get(tp, 0) for tp in self._logs.logs]
+        assignments = np.array(numbers, np.int32)
         self._look_at(delivered, received_us)
         self._recorder.append(
             "receipts",
@@ -238,8 +252,12 @@ class _Consumer:
             self._sealing.start(self._seal())
 
     async def _seal(self) -> None:
+        self._take_apart()
         news = sorted(self._arrived - self._told)
+        positions = {} if self._member is None else self._member.positions
         await self._recorder.seal()
+        if self._member is not None:
+            self._member.sealed(positions)
         if news:
             await self._control.drained(news)
             self._told |= set(news)
@@ -249,13 +267,29 @@ class _Consumer:
         self._assignments[tp] += 1
         self._assign(tp)
 
+    def _given(self, tp: TopicPartition, number: int, is_beginning: bool) -> None:
+        """The group gave it a partition, or its position there was set anew."""
+        self._take_apart()
+        self._rebalances += tp not in self._assignments
+        if not is_beginning:
+            self.live.begin_anew()
+        self._assignments[tp] = number
+        self._assign(tp)
+
+    def _given_up(self, partitions: Partitions) -> None:
+        self._take_apart()
+        self._rebalances += 1
+        self.live.begin_anew()
+        for tp in partitions:
+            self._assignments.pop(tp, None)
+
     def _assign(self, tp: TopicPartition) -> None:
         self._recorder.append(
             "assignments",
             group=self._spec.group,
             consumer=self._spec.consumer,
             assignment=self._assignments[tp],
-            topic=self._names[tp],
+            topic=self._names[tp.topic],
             partition=tp.partition,
             offset=self._logs.positions[tp],
             assigned_us=time.time_ns() // 1000,
@@ -271,6 +305,8 @@ class _Consumer:
             run=self._logs.messages.run,
             consumer=self._spec.consumer,
             group=self._spec.group,
+            partitions=len(self._assignments),
+            rebalances=self._rebalances,
             received=counts[Kind.MESSAGE],
             unreadable=counts[Kind.UNREADABLE],
             markers=counts[Kind.MARKER],
@@ -285,13 +321,13 @@ class _Consumer:
         )
 
     async def _end(self) -> ConsumerSummary:
-        self._take_apart()
         await self._seal()
-        for tp, position in self._logs.positions.items():
+        positions = self._logs.positions if self._member is None else self._member.positions
+        for tp, position in positions.items():
             self._recorder.append(
                 "positions",
                 reader=self._spec.group,
-                topic=self._names[tp],
+                topic=self._names[tp.topic],
                 partition=tp.partition,
                 offset=position,
             )

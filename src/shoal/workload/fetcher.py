@@ -2,9 +2,9 @@
 
 Rules:
 - Leaders are asked independently: a slow or dead one makes nobody else's messages late.
-  Where a rack is given, its own replica is asked instead of the leader, while it is in sync.
 - The next fetch is on its way before what the last one brought is taken apart.
 - `received_us` is taken as soon as an answer is here.
+- Partitions are read from their leaders, or from a nearer replica, see `client.nearest`.
 - A partition whose leader is lost is placed again, as often as it takes: ending is the
   caller's business. A position outside the log is set anew, and the caller is told.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import ClientError, error_for
+from shoal.client.nearest import ReadPlaces
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
@@ -43,6 +44,7 @@ class Fetcher:
         channel: str,
         receive: Receive,
         moved: Moved,
+        places: ReadPlaces | None = None,
     ) -> None:
         self._client = client
         self._logs = logs
@@ -50,6 +52,7 @@ class Fetcher:
         self._channel = channel
         self._receive = receive
         self._moved = moved
+        self._places = places or ReadPlaces(rack=settings.rack)
         self._unplaced = set(logs.positions)
         self._placed: dict[int, set[TopicPartition]] = {}
         self._change = asyncio.Event()
@@ -84,8 +87,7 @@ class Fetcher:
             await asyncio.sleep(_PAUSE_S)
             return
         for tp in sorted(self._unplaced):
-            rack = self._settings.rack
-            leader = cluster.nearest(tp, rack) if rack else cluster.leader(tp)
+            leader = self._places.node(cluster, tp, asyncio.get_running_loop().time())
             if leader is None:
                 continue
             self._unplaced.discard(tp)
@@ -151,6 +153,12 @@ class Fetcher:
                 continue  # retired while the fetch was under way
             if answer.error_code == Code.NONE:
                 found += self._logs.advance(tp, answer)
+                if answer.preferred_read_replica >= 0:
+                    self._places.told(tp, answer.preferred_read_replica)
+                    self._move_away(node_id, tp)
+            elif self._client.cluster.leader(tp) != node_id:
+                self._places.failed(tp, asyncio.get_running_loop().time())
+                self._move_away(node_id, tp)
             elif answer.error_code == Code.OFFSET_OUT_OF_RANGE:
                 await self._reset(tp)
             else:
@@ -175,6 +183,9 @@ class Fetcher:
         if not facts_of(code).retriable:
             raise error_for(code, topic=tp.topic, partition=tp.partition)
         self._client.distrust_metadata()
+        self._move_away(node_id, tp)
+
+    def _move_away(self, node_id: int, tp: TopicPartition) -> None:
         self._placed[node_id].discard(tp)
         self._unplaced.add(tp)
         self._change.set()
@@ -185,6 +196,9 @@ class Fetcher:
         _log.warning("node %d does not answer a fetch: %s", node_id, error)
         self._client.distrust_metadata()
         await asyncio.sleep(_PAUSE_S)
+        for tp in self._placed[node_id]:
+            if self._client.cluster.leader(tp) != node_id:
+                self._places.failed(tp, asyncio.get_running_loop().time())
         self._unplaced |= self._placed[node_id]
         self._placed[node_id].clear()
         self._change.set()

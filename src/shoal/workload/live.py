@@ -164,6 +164,11 @@ class LiveCheck:
             stream = self._streams[name] = _Stream(start, start - 1)
         return stream
 
+    def begin_anew(self) -> None:
+        """Others have read, or will read, parts of its streams: what is known of them is void."""
+        self._from_start = False
+        self._streams.clear()
+
     def impression(self) -> Impression:
         streams = self._streams.values()
         return Impression(

@@ -94,6 +94,13 @@ class LogReader:
         self._isolation = isolation
         decode_columns([])  # loads what is compiled, so that it makes no message late
 
+    def index_of(self, tp: TopicPartition) -> int:
+        """The place of a log in `logs`; one that is new gets one."""
+        if tp not in self._index:
+            self._index[tp] = len(self.logs)
+            self.logs.append(tp)
+        return self._index[tp]
+
     def advance(self, tp: TopicPartition, answer: FetchedPartition) -> list[FoundBatch]:
         """Move the position over everything in the answer; the batches that hold messages."""
         found: list[FoundBatch] = []

@@ -207,16 +207,52 @@ class FetchSettings(JsonSpec):
 
 @dataclass(frozen=True)
 class ConsumerSpec(JsonSpec):
-    """One consumer with a fixed assignment."""
+    """One consumer, with a fixed assignment or as a member of a group.
+
+    A fixed assignment shares nothing: `group` is only what its receipts are judged under. A
+    member (`in_group`) shares the topics of `partitions` with all members of Kafka's group
+    `group_id`; partitions are given out and taken back while it runs, and begin where the group
+    has committed, else where `partitions` says.
+    """
 
     run: str
     group: str
     consumer: str
     topics: tuple[str, ...]  # as the producers call them
-    partitions: tuple[StartingPoint, ...]
+    partitions: tuple[StartingPoint, ...] = ()
     cluster: str = "target"
     from_start: bool = True  # whether everything of the run lies at or above the starting points
     fetching: FetchSettings = field(default_factory=FetchSettings)
+    in_group: bool = False
+    group_id: str = ""  # "": as `group`
+    # How partitions are shared: range, roundrobin or cooperative-sticky.
+    assignor: str = "range"
+    session_timeout_ms: int = 10_000  # a member that is killed is missed after so long
+    # Read from this broker where it has a replica; elsewhere, and while it is down, from leaders.
+    broker_id: int | None = None
+
+    def recorded_names(self) -> dict[str, str]:
+        """How the producers call the topics that are read."""
+        return {start.topic: start.recorded_name for start in self.partitions}
+
+    def client_properties(self) -> dict[str, str]:
+        """What the client that is handed to this consumer must be configured with."""
+        fetching = self.fetching
+        properties = {"client.rack": fetching.rack, "isolation.level": fetching.isolation}
+        if not self.in_group:
+            return properties
+        return properties | {
+            "group.id": self.group_id or self.group,
+            "auto.offset.reset": "earliest" if self.from_start else "latest",
+            "partition.assignment.strategy": self.assignor,
+            "session.timeout.ms": str(self.session_timeout_ms),
+            "heartbeat.interval.ms": str(min(self.session_timeout_ms // 3, 3_000)),
+            # A broken batch is a finding, and no reason to stop.
+            "check.crcs": "false",
+            "fetch.max.wait.ms": str(fetching.max_wait_ms),
+            "fetch.max.bytes": str(fetching.max_bytes),
+            "max.partition.fetch.bytes": str(fetching.partition_max_bytes),
+        }
 
 
 @dataclass(frozen=True)
