@@ -62,6 +62,7 @@ class Ledger:
     folders: Sequence[RunFolder]
     tables: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
     clock_skew_us: int | None = None  # by how much clocks of different places differ at most
+    deadline_us: int | None = None  # after so long what is missing is lost, drained or not
 
     @property
     def run(self) -> str:
@@ -91,9 +92,17 @@ class Ledger:
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def open_ledger(directories: Iterable[Path], *, clock_skew_us: int | None = None) -> Ledger:
-    """Join run folders; all must be of one run. `clock_skew_us`, if the user knows it, is by how
-    much clocks may differ that no coordinator has compared."""
+def open_ledger(
+    directories: Iterable[Path],
+    *,
+    clock_skew_us: int | None = None,
+    deadline_us: int | None = None,
+) -> Ledger:
+    """Join run folders; all must be of one run.
+
+    What the user may give: `clock_skew_us`, by how much clocks may differ that no coordinator has
+    compared; `deadline_us`, how long a message may take before it counts as lost.
+    """
     folders = [_open_folder(Path(directory)) for directory in directories]
     if not folders:
         raise UsageError("no run folder was named")
@@ -105,7 +114,7 @@ def open_ledger(directories: Iterable[Path], *, clock_skew_us: int | None = None
             remedy="audit the folders of one run together",
         )
     tables = {table: _row_groups(folders, table) for table in TABLES}
-    return Ledger(folders, tables, clock_skew_us)
+    return Ledger(folders, tables, clock_skew_us, deadline_us)
 
 
 def _open_folder(directory: Path) -> RunFolder:

@@ -310,6 +310,7 @@ class GroupJudge:
     def _missing(self, slots: Ints) -> Missing:
         view = self.view
         read = view.target_last if view.setting.has_mirror else view.source_last
+        intended = view.attempts.intended_us[slots]
         return Missing(
             streams=view.index.streams,
             stream=view.index.stream_of(slots),
@@ -319,6 +320,7 @@ class GroupJudge:
             source_place=view.source_last[slots],
             read_place=read[slots],
             neighbour=self._neighbours(slots),
+            overdue=(intended != NONE) & (intended <= view.setting.overdue_us),
         )
 
     def _neighbours(self, slots: Ints) -> Ints:

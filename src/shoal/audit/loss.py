@@ -4,6 +4,7 @@ Rules, in the words of the definitions:
 - A message is owed to a group if it is committed or in a log and was not delivered to it.
 - *Absent* is said of a scanned log only. An acknowledged offset at or above the end of a
   scan is absent only once the lane was drained: before that the scan may have come early.
+- A deadline that the user gave and that has passed is as good as a drained lane.
 - Pending is what may still come: at or above the position of whoever must move it next, in
   a lane that was not drained. A position that nobody recorded is inferred (`Knowledge`); the
   mirror's only where the run promises order. Where no scan and no offset helps, a message is
@@ -50,6 +51,7 @@ class Missing:
     source_place: Ints  # the last known copy, by whatever evidence
     read_place: Ints  # the same in the log that the group reads
     neighbour: Ints  # the target place of the nearest lower message of the stream
+    overdue: Bools  # whether the user's deadline has passed
 
 
 class _Facts:
@@ -60,7 +62,8 @@ class _Facts:
     ) -> None:
         self._missing, self._setting, self._knowledge = missing, setting, knowledge
         self._group = group
-        self.drained = self._by_stream(lambda stream: setting.is_drained(group, stream)) != 0
+        drained = self._by_stream(lambda stream: setting.is_drained(group, stream)) != 0
+        self.drained = drained | missing.overdue
         self.source_offset = _offset(missing.source_place)
         home = self._by_stream(lambda stream: setting.home("source", stream))
         self.source_partition = np.where(

@@ -60,6 +60,7 @@ class Setting:
     measure_from_us: int = NONE  # by intended time; what comes before is warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
     all_drained: bool = False
+    overdue_us: int = NONE  # what was meant to leave up to then and is missing is lost
     drained: frozenset[tuple[str, Stream]] = frozenset()
     scans: Mapping[Log, tuple[int, int]] = field(default_factory=dict)
     compacted: frozenset[Log] = frozenset()
@@ -135,6 +136,7 @@ def make_setting(ledger: Ledger) -> Setting:
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
         extents=extents,
         all_drained=any(bool(plan.get("all_drained")) for plan in plans),
+        overdue_us=_overdue_us(ledger),
         drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
         scans=_scans(scans),
         compacted=frozenset(_log(row) for row in scans if row["compacted"]),
@@ -227,6 +229,15 @@ def _measure_from_us(plan: Mapping[str, Any]) -> int:
         return int(plan["measure_from_us"])
     warm_up_us = int(plan.get("warm_up_us") or 0)
     return int(plan.get("started_us") or 0) + warm_up_us if warm_up_us else NONE
+
+
+def _overdue_us(ledger: Ledger) -> int:
+    """The deadline is counted from the last line of the commit logs: later nobody looked."""
+    if ledger.deadline_us is None:
+        return NONE
+    times = [line.get("at_us") for folder in ledger.folders for line in folder.commits]
+    last_us = max((at_us for at_us in times if isinstance(at_us, int)), default=NONE)
+    return max(last_us - ledger.deadline_us, NONE)
 
 
 def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -65,6 +65,11 @@ from shoal.model.units import parse_duration_s
     metavar="TIME",
     help="By how much the clocks of different places differ at most, e.g. 5ms; else unknown.",
 )
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="What is missing so long after it should have left is lost and not pending, e.g. 5m.",
+)
 @click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
 @click.option(
     "--plantings",
@@ -90,6 +95,7 @@ def audit(
     drained: bool,
     thresholds: tuple[str, ...],
     clock_skew: str | None,
+    deadline: str | None,
     is_self_test: bool,
     runs_dir: Path,
     output: str,
@@ -108,9 +114,10 @@ def audit(
         return _audit_histories(histories, wanted, output)
     if producers:
         return _audit_verifiable(producers, consumers, wanted, output=output, drained=drained)
-    skew_us = None if clock_skew is None else round(parse_duration_s(clock_skew) * 1_000_000)
     folders = [find_run(runs_dir, run).path for run in runs]
-    return _audit_runs(folders, wanted, output, clock_skew_us=skew_us)
+    told = {"clock_skew_us": clock_skew, "deadline_us": deadline}
+    given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in told.items() if text}
+    return _audit_runs(folders, wanted, output, given=given)
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -130,13 +137,13 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
 
 
 def _audit_runs(
-    folders: list[Path], wanted: list[Threshold], output: str, *, clock_skew_us: int | None
+    folders: list[Path], wanted: list[Threshold], output: str, *, given: dict[str, int]
 ) -> ExitCode:
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
     with SessionFuture() as session:
-        result = judge(folders, session=session, clock_skew_us=clock_skew_us)
+        result = judge(folders, session=session, given=given)
     if output == "json":
         console.print_json(result.to_json() | _held_against(result, wanted))
     else:

@@ -1,7 +1,7 @@
 """From ledgers to `result.json` and `report.html`, and a whole experiment up to there."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.experiment.plan import Addresses
@@ -15,11 +15,14 @@ from shoal.report.page import render
 
 
 def judge(
-    run_dirs: Sequence[Path], *, session: SessionFuture, clock_skew_us: int | None = None
+    run_dirs: Sequence[Path], *, session: SessionFuture, given: Mapping[str, int] | None = None
 ) -> Result:
-    """Audits the ledgers in these folders as one run; the first folder gets the results."""
+    """Audits the ledgers in these folders as one run; the first folder gets the results.
+
+    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`.
+    """
     home = run_dirs[0]
-    result = audit_run(run_dirs, session.result(), clock_skew_us=clock_skew_us)
+    result = audit_run(run_dirs, session.result(), given=given)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
     page = render(result, read_json(home / "run.json"))

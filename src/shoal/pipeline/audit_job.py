@@ -1,6 +1,6 @@
 """The audit of a run on Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +19,13 @@ def audit_run(
     session: SparkSession,
     *,
     sizes: Sizes | None = None,
-    clock_skew_us: int | None = None,
+    given: Mapping[str, int] | None = None,
 ) -> Result:
     """Judges the ledgers in these folders as one run; the first gets the tables.
 
-    `clock_skew_us`, if given, bounds by how much clocks of different folders differ.
+    `given` is what the user knows besides, as `open_ledger` takes it.
     """
-    ledger = open_ledger(run_dirs, clock_skew_us=clock_skew_us)
+    ledger = open_ledger(run_dirs, **(given or {}))
     evidence = examine(ledger, partial(run_on, session), sizes=sizes)
     result = conclude(ledger, evidence)
     write_tables(Path(run_dirs[0]) / "tables", evidence, result)

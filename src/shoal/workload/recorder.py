@@ -28,6 +28,7 @@ _SEAL_ORDER = (
     "manifests",
     "scans",
     "log",
+    "batches",
     "positions",
 )
 
