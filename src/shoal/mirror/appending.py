@@ -16,6 +16,7 @@ from shoal.client.appending import Appendix, AppendResult
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
 from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import prepare_to_append, trimmed_copy
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
@@ -28,19 +29,22 @@ class AppendingMirror(PartitionMirror):
     mirror_epoch: int = 0
     _unsure: set[int] = field(default_factory=set)  # ends of requests whose answers were lost
 
-    def _complete(self, batch: Batch) -> Batch | None:
+    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
-            return None
+            return None, []
+        start = max(batch.base_offset, self.position)
+        spans = [Span(start, batch.next_offset - start, batch.record_count)]
         if batch.base_offset >= self.position:
-            return batch
+            return batch, spans
         self.counts.trimmed += 1
         copy = trimmed_copy(batch, from_offset=self.position)
         if copy is None:
             self.counts.dropped_empty += 1
-        return copy
+        return copy, spans
 
-    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
+        source_offset = spans[0].source
         prepare_to_append(batch, max(batch.base_offset, source_offset))
         if batch.next_offset > next_offset:
             self.park(f"the handler made more of the batch at {source_offset} than it had", None)

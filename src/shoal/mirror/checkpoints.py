@@ -1,7 +1,9 @@
 """What a mirror remembers about its own work, on the target: `__shoal_mirror_<name>`.
 
 One record for each target partition; its key is JSON with `topic` and `partition`, its value
-JSON with the fields of `Checkpoint`. The topic has one partition and is compacted.
+JSON with the fields of `Checkpoint`. Beside it stand the blocks of the partition's offset map
+(`shoal.mirror.offset_map`): their key has `block` besides, the first source offset of it, and
+their value is not JSON. The topic has one partition and is compacted.
 
 Rules:
 - A checkpoint tells of one moment at which all below it was acknowledged. An old one is as true
@@ -11,18 +13,20 @@ Rules:
 - They are read committed and to the end: whoever reads waits for transactions that are open.
 - The first one is written before the first record: a target partition that is not empty and has
   none was not written by this mirror.
+- Blocks of the map are written before the checkpoint that relies on them, or with it. What a
+  map says above the checkpoint does not count.
 - Who the source and the target were is part of it: a topic that was deleted and made again is
   another topic.
 """
 
+import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
@@ -31,6 +35,7 @@ from shoal.client.delivery import Identity
 from shoal.client.errors import KafkaError, error_for
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
+from shoal.mirror.offset_map import MapWriter, resumed_writer
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
@@ -39,8 +44,9 @@ from shoal.wire.records import Record, decode_records, encode_batch
 PREFIX: Final = "__shoal_mirror_"
 FORMAT: Final = 1
 NAME_LIMIT: Final = 200
-# Checkpoints in one batch: well below what a topic takes by default.
-BATCH_LIMIT: Final = 1000
+# Of one write; more are several.
+BATCH_LIMIT_BYTES: Final = 500_000
+RECORD_EXTRA_BYTES: Final = 30
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CONFIGS: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
@@ -73,6 +79,9 @@ class Checkpoint:
 
 
 Checkpoints = dict[TopicPartition, Checkpoint]
+NewBlocks = Mapping[int, bytes | None]  # None takes a block away
+_Key = TypeVar("_Key", int, TopicPartition)
+_Kept = TypeVar("_Kept", bytes, Checkpoint)
 
 
 def check_name(name: str) -> None:
@@ -89,8 +98,12 @@ class CheckpointTopic:
     def __init__(self, client: Client, name: str) -> None:
         check_name(name)
         self.name = name
+        self.found: Checkpoints = {}
+        self.blocks: dict[TopicPartition, dict[int, bytes]] = {}
         self._client = client
         self._partition = TopicPartition(PREFIX + name, 0)
+        self._position: int | None = None
+        self._reading = asyncio.Lock()
 
     @property
     def partition(self) -> TopicPartition:
@@ -115,19 +128,53 @@ class CheckpointTopic:
                 raise
 
     async def read(self) -> Checkpoints:
-        """The last checkpoint of each partition; none if the topic does not exist."""
+        """The last checkpoint of each partition; none if the topic does not exist.
+
+        Reads what is new since the last time. `blocks` has the maps.
+        """
         if not await self.exists():
             return {}
+        async with self._reading:
+            await self._read_on()
+        return dict(self.found)
+
+    async def _read_on(self) -> None:
         tp, client = self._partition, self._client
-        position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+        if self._position is None:
+            self._position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
         ends = await client.list_offsets({tp: LATEST}, isolation="read_uncommitted")
-        end = ends[tp].offset
-        found: Checkpoints = {}
-        while position < end:
-            records, position = await self._read_from(position)
+        while self._position < ends[tp].offset:
+            records, self._position = await self._read_from(self._position)
             for record in records:
-                _take(found, record, tp.topic)
-        return found
+                self._take(record)
+
+    def map_end(
+        self, tp: TopicPartition, checkpoint: Checkpoint, *, is_new: bool
+    ) -> tuple[MapWriter, NewBlocks]:
+        """Where a target partition's offset map goes on, and the blocks that say so."""
+        blocks = self.blocks.get(tp, {})
+        if is_new:
+            writer, void = MapWriter(checkpoint.source_offset), set(blocks)
+        else:
+            source_offset, target_offset = checkpoint.source_offset, checkpoint.target_offset
+            writer, void = resumed_writer(blocks, source_offset, target_offset)
+        return writer, {**dict.fromkeys(void), **writer.unsaved()}
+
+    def _take(self, record: Record) -> None:
+        try:
+            key: dict[str, Any] = json.loads(record.key or b"")
+            tp = TopicPartition(str(key["topic"]), int(key["partition"]))
+            if "block" in key:
+                _keep(self.blocks.setdefault(tp, {}), int(key["block"]), record.value)
+            else:
+                checkpoint = None if record.value is None else _checkpoint(record.value)
+                _keep(self.found, tp, checkpoint)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"the record at offset {record.offset} of {self._partition.topic} "
+                f"is no checkpoint: {error!r}",
+                remedy="name the mirror differently, or find out who else writes there",
+            ) from error
 
     async def _read_from(self, position: int) -> tuple[list[Record], int]:
         """Some records from there on, and the position behind them."""
@@ -149,9 +196,13 @@ class CheckpointTopic:
 
         return await self._client.retrying(attempt)
 
-    async def write(self, checkpoints: Mapping[TopicPartition, Checkpoint]) -> None:
-        """Add these; returns when they are safe."""
-        for batch in encode_checkpoints(checkpoints):
+    async def write(
+        self,
+        checkpoints: Mapping[TopicPartition, Checkpoint],
+        blocks: Mapping[TopicPartition, NewBlocks] | None = None,
+    ) -> None:
+        """Add these, the blocks first; returns when they are safe."""
+        for batch in encode_checkpoints(checkpoints, blocks):
             await self._client.retrying(partial(self._write_once, batch))
 
     async def _write_once(self, batch: bytearray) -> None:
@@ -161,47 +212,61 @@ class CheckpointTopic:
             raise result.error(tp)
 
 
-def encode_checkpoints(checkpoints: Mapping[TopicPartition, Checkpoint]) -> Iterator[bytearray]:
-    """The batches that tell of these."""
+def encode_checkpoints(
+    checkpoints: Mapping[TopicPartition, Checkpoint],
+    blocks: Mapping[TopicPartition, NewBlocks] | None = None,
+) -> Iterator[bytearray]:
+    """The batches that tell of these, the blocks of offset maps first."""
+    yield from map(encode_batch, _in_batches(_records(checkpoints, blocks or {})))
+
+
+def _records(
+    checkpoints: Mapping[TopicPartition, Checkpoint],
+    blocks: Mapping[TopicPartition, NewBlocks],
+) -> Iterator[Record]:
     now_ms = time.time_ns() // 1_000_000
-    left = iter(checkpoints.items())
-    while some := list(islice(left, BATCH_LIMIT)):
-        yield encode_batch(
-            [
-                Record(number, now_ms, _key(tp), _value(checkpoint))
-                for number, (tp, checkpoint) in enumerate(some)
-            ]
-        )
+    for tp, changed in blocks.items():
+        for start, block in changed.items():
+            yield Record(0, now_ms, _key(tp, block=start), block)
+    for tp, checkpoint in checkpoints.items():
+        yield Record(0, now_ms, _key(tp), _value(checkpoint))
 
 
-def _key(tp: TopicPartition) -> bytes:
-    return json.dumps({"topic": tp.topic, "partition": tp.partition}).encode()
+def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """As few batches as fit the limit of a topic that has the default one."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.key or b"") + len(record.value or b"") + RECORD_EXTRA_BYTES
+        if batch and size > BATCH_LIMIT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+    if batch:
+        yield batch
+
+
+def _key(tp: TopicPartition, **more: int) -> bytes:
+    return json.dumps({"topic": tp.topic, "partition": tp.partition, **more}).encode()
+
+
+def _keep(found: dict[_Key, _Kept], key: _Key, value: _Kept | None) -> None:
+    """What a record of a compacted topic says: no value takes the key away."""
+    if value is None:
+        found.pop(key, None)
+    else:
+        found[key] = value
 
 
 def _value(checkpoint: Checkpoint) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(checkpoint)}).encode()
 
 
-def _checkpoint(value: dict[str, Any]) -> Checkpoint:
+def _checkpoint(text: bytes) -> Checkpoint:
+    value: dict[str, Any] = json.loads(text)
     if value["format"] != FORMAT:
         raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
     # One of an earlier version may lack what has a default.
     return Checkpoint(
         **{each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
     )
-
-
-def _take(found: Checkpoints, record: Record, topic: str) -> None:
-    try:
-        key: dict[str, Any] = json.loads(record.key or b"")
-        tp = TopicPartition(str(key["topic"]), int(key["partition"]))
-        if record.value is None:
-            found.pop(tp, None)
-            return
-        value: dict[str, Any] = json.loads(record.value)
-        found[tp] = _checkpoint(value)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"the record at offset {record.offset} of {topic} is no checkpoint: {error!r}",
-            remedy="name the mirror differently, or find out who else writes there",
-        ) from error

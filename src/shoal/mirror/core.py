@@ -19,7 +19,7 @@ Rules:
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
@@ -29,6 +29,7 @@ from shoal.client.delivery import Identity
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import ProduceResult
 from shoal.mirror.handlers import BatchHandler, as_batch
+from shoal.mirror.offset_map import MapWriter, Span
 from shoal.mirror.rewrite import dense_copy, prepare, same_records
 from shoal.model.errors import ShoalError, SystemFailure, WireError
 from shoal.model.findings import Outcome
@@ -76,13 +77,17 @@ class Outgoing:
         "batch",
         "in_flight",
         "source_offset",
+        "spans",
         "target_offset",
         "tries",
     )
 
-    def __init__(self, batch: Batch, *, source_offset: int, base_sequence: int) -> None:
+    def __init__(
+        self, batch: Batch, *, source_offset: int, base_sequence: int, spans: Sequence[Span] = ()
+    ) -> None:
         self.batch = batch
         self.source_offset = source_offset  # of the first record that it carries, or below
+        self.spans = spans  # the source offsets of its records
         self.base_sequence = base_sequence
         self.target_offset = -1  # of its first record, once the target has told
         self.in_flight = False
@@ -110,6 +115,7 @@ class PartitionMirror:
     tail: Batch | None = None  # the last of what is already there, as the target stores it
     writes_to: TopicPartition | None = None  # the target's, where it has another name
     in_flight_limit: int = IN_FLIGHT_LIMIT
+    offsets: MapWriter | None = None  # where each source offset went
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -173,29 +179,34 @@ class PartitionMirror:
         elif standing is Standing.ABORTED:
             self.counts.dropped_aborted += 1
         else:
-            ready = self._handled(self._complete(batch))
+            complete, spans = self._complete(batch)
+            ready = self._handled(complete)
             if self.parked is not None:
                 return
             source_offset = max(base_offset, self.position)
-            if ready is not None and not self._accept(ready, source_offset, next_offset):
-                return
+            if ready is not None:
+                if ready is not complete and ready.record_count != sum(s.records for s in spans):
+                    spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
+                if not self._accept(ready, spans, next_offset):
+                    return
         self.position = next_offset
 
-    def _complete(self, batch: Batch) -> Batch | None:
-        """The batch, or what must go in its place."""
+    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
+        """The batch, or what must go in its place, and the source offsets of its records."""
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
-            return None
+            return None, []
         if batch.base_offset < self.position:
             self.counts.trimmed += 1
         elif not batch.is_dense:
             self.counts.closed_gaps += 1
         else:
-            return batch
-        copy = dense_copy(batch, from_offset=self.position)
-        if copy is None:
+            return batch, [Span(batch.base_offset, batch.record_count, batch.record_count)]
+        copied = dense_copy(batch, from_offset=self.position)
+        if copied is None:
             self.counts.dropped_empty += 1
-        return copy
+            return None, []
+        return copied
 
     def _handled(self, batch: Batch | None) -> Batch | None:
         if batch is None or self.handler is None:
@@ -217,13 +228,18 @@ class PartitionMirror:
         self.counts.changed += 1
         return changed
 
-    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
         """Number a batch, and queue it if the target does not have it; False if that fails."""
         prepare(batch, self.identity, self.next_sequence)
         if self.already_there:
-            return self._pass_over(batch)
+            return self._pass_over(batch, spans)
         self._enqueue(
-            Outgoing(batch, source_offset=source_offset, base_sequence=self.next_sequence)
+            Outgoing(
+                batch,
+                source_offset=spans[0].source,
+                base_sequence=self.next_sequence,
+                spans=spans,
+            )
         )
         self.next_sequence = sequence_after(batch.last_sequence, 1)
         return True
@@ -232,7 +248,7 @@ class PartitionMirror:
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.batch.size
 
-    def _pass_over(self, batch: Batch) -> bool:
+    def _pass_over(self, batch: Batch, spans: list[Span]) -> bool:
         count = batch.record_count
         is_last = count == self.already_there
         is_other = is_last and self.tail is not None and not same_records(batch, self.tail)
@@ -245,6 +261,7 @@ class PartitionMirror:
             return False
         self.already_there -= count
         self.counts.already_there += count
+        self._map(spans)
         self.target_offset += count
         self.next_sequence = sequence_after(batch.last_sequence, 1)
         if is_last:
@@ -349,6 +366,7 @@ class PartitionMirror:
         if outgoing.target_offset not in (-1, self.target_offset):
             self._displaced(outgoing.target_offset, self.target_offset)
             self.target_offset = outgoing.target_offset
+        self._map(outgoing.spans)
         self.target_offset += outgoing.batch.record_count
 
     def _displaced(self, offset: int, expected: int) -> None:
@@ -356,6 +374,10 @@ class PartitionMirror:
             text = "%s: somebody else writes to the target: a batch is at offset %d, not %d"
             _log.error(text, self.target, offset, expected)
         self.counts.displaced += 1
+
+    def _map(self, spans: Sequence[Span]) -> None:
+        if self.offsets is not None:
+            self.offsets.add(spans, self.target_offset)
 
     def _refused(self, outgoing: Outgoing, result: ProduceResult, now: float) -> None:
         code = result.error_code

@@ -19,6 +19,7 @@ from shoal.mirror.copier import Copier
 from shoal.mirror.positions import write_positions
 from shoal.mirror.runner import MirrorStatus
 from shoal.mirror.topics import TopicPlan, Topics
+from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.errors import LedgerError, ShoalError
 
 STATUS_EVERY_S: Final = 1.0
@@ -57,6 +58,8 @@ class Flow:
                 raise refused[0]
             self._copier = copier
             duties = [asyncio.create_task(each) for each in self._duties(topics, copier)]
+            if config.groups.sync:
+                duties.append(asyncio.create_task(self._sync_groups(source, target)))
             try:
                 return await self._copy(copier)
             finally:
@@ -72,6 +75,17 @@ class Flow:
         if rules.sync_configs:
             duties.append(_every(rules.sync_configs_s, topics.sync_configs, at_once=True))
         return duties
+
+    async def _sync_groups(self, source: Client, target: Client) -> None:
+        translator = Translator(target, self._config.name)
+        groups = GroupSync(source, target, translator)
+        selection = self._config.group_selection()
+
+        async def sync() -> None:
+            await groups.sync(selection)
+            await translator.trim()
+
+        await _every(self._config.groups.sync_s, sync)
 
     async def _assign(self, topics: Topics, copier: Copier) -> None:
         self._plan = await topics.look()

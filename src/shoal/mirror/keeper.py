@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from shoal.client.errors import ClientError
-from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic
+from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic, NewBlocks
 from shoal.mirror.core import PartitionMirror
 from shoal.model.topics import TopicPartition
 
@@ -32,10 +32,17 @@ class CheckpointKeeper:
         self._written: Checkpoints = {}
         self._mirrors: dict[TopicPartition, PartitionMirror] = {}
 
-    async def claim(self, first: Mapping[TopicPartition, Checkpoint]) -> None:
-        """Claim target partitions, before anything is written to them."""
+    async def claim(
+        self,
+        first: Mapping[TopicPartition, Checkpoint],
+        blocks: Mapping[TopicPartition, NewBlocks] | None = None,
+    ) -> None:
+        """Claim target partitions, before anything is written to them.
+
+        `blocks` are those with which their offset maps begin or go on.
+        """
         await self._topic.make()
-        await self._topic.write(first)
+        await self._topic.write(first, blocks)
         self._written.update(first)
 
     def follow(self, mirrors: Iterable[PartitionMirror]) -> None:
@@ -65,6 +72,8 @@ class CheckpointKeeper:
 
     async def _write(self, mirrors: Iterable[PartitionMirror]) -> None:
         moved: Checkpoints = {}
+        maps: dict[TopicPartition, dict[int, bytes]] = {}
+        followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
         for mirror in mirrors:
             old = self._written[mirror.target]
             new = replace(
@@ -75,9 +84,14 @@ class CheckpointKeeper:
             )
             if new != old:
                 moved[mirror.target] = new
+                if mirror.offsets is not None:
+                    mirror.offsets.reach(mirror.done)
+                    maps[mirror.target] = mirror.offsets.unsaved()
         try:
-            await self._topic.write(moved)
+            await self._topic.write(moved, maps)
         except ClientError as error:
             _log.warning("the checkpoint could not be written: %s", error)
         else:
             self._written.update(moved)
+            for tp, blocks in maps.items():
+                followed[tp].saved(blocks)

@@ -19,7 +19,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -31,10 +31,17 @@ from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.sender import Result
 from shoal.client.transactions import TransactionalSession
-from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic, encode_checkpoints
+from shoal.mirror.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    CheckpointTopic,
+    NewBlocks,
+    encode_checkpoints,
+)
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import Outgoing, PartitionMirror
 from shoal.mirror.modes import TRANSACTIONAL
+from shoal.mirror.offset_map import MapWriter
 from shoal.mirror.resume import Resume
 from shoal.mirror.routes import Route
 from shoal.mirror.transactional import TransactionalMirror
@@ -91,6 +98,7 @@ class TransactionLane:
         self._turn = asyncio.Lock()
         self._session: TransactionalSession | None = None
         self._checkpoints: Checkpoints = {}
+        self._maps: dict[TopicPartition, MapWriter] = {}
         self._mirrors: list[TransactionalMirror] = []
         self._backoff = Backoff(100, 2000)
         self._awake = asyncio.Event()
@@ -121,16 +129,25 @@ class TransactionLane:
                     for route, one in known.items()
                 }
                 claims = {route.target: one for route, one in claimed.items()}
-                await self._claim(claims)
+                maps = {
+                    route.target: self._topic.map_end(
+                        route.target, one, is_new=self._resume.found(route) is None
+                    )
+                    for route, one in claimed.items()
+                }
+                await self._claim(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
             except BaseException:
                 await self._close()
                 raise
             self._checkpoints.update(claims)
+            self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
         return claimed
 
     def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:
         """Write the batches of these, which were begun."""
-        self._mirrors += mirrors
+        for mirror in mirrors:
+            mirror.offsets = self._maps.pop(mirror.target, None)
+            self._mirrors.append(mirror)
         self._awake.set()
 
     def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
@@ -155,10 +172,10 @@ class TransactionLane:
                 await session.close()
         return await self._topic.read() if others else found
 
-    async def _claim(self, claims: Checkpoints) -> None:
+    async def _claim(self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks]) -> None:
         assert self._session is not None  # noqa: S101 - for the type checker
         async with self._session.transaction():
-            await self._write(self._session, claims)
+            await self._write(self._session, claims, blocks)
 
     async def _check(self, known: Checkpoints) -> None:
         for tp, checkpoint in known.items():
@@ -266,12 +283,17 @@ class TransactionLane:
             )
             for mirror, _, _ in sent
         }
-        await self._write(session, positions)
+        mirrors = {mirror.target: mirror for mirror, _, _ in sent}
+        maps = {tp: mirror.map_with_open() for tp, mirror in mirrors.items()}
+        blocks = {tp: extended.unsaved() for tp, extended in maps.items() if extended}
+        await self._write(session, positions, blocks)
         await session.commit()
         await self._await_visible(positions)
         self._checkpoints.update(positions)
-        for mirror in {mirror.target: mirror for mirror, _, _ in sent}.values():
-            mirror.committed()
+        for tp, mirror in mirrors.items():
+            if (extended := maps[tp]) is not None:
+                extended.saved(blocks[tp])
+            mirror.committed(extended)
         # In turn, so that none waits for the others.
         self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
         return sum(outgoing.batch.size for _, outgoing, _ in sent)
@@ -288,9 +310,14 @@ class TransactionLane:
                 sent.append((mirror, outgoing, result))
         return sent
 
-    async def _write(self, session: TransactionalSession, positions: Checkpoints) -> None:
+    async def _write(
+        self,
+        session: TransactionalSession,
+        positions: Checkpoints,
+        blocks: Mapping[TopicPartition, NewBlocks],
+    ) -> None:
         tp = self._topic.partition
-        for batch in encode_checkpoints(positions):
+        for batch in encode_checkpoints(positions, blocks):
             outcome = await (await session.send(tp, batch))
             if not outcome.is_ok:
                 raise outcome.error(tp)
@@ -351,6 +378,8 @@ class TransactionLane:
             if tp not in found or mirror.parked is not None:
                 continue
             self._checkpoints[tp] = found[tp]
+            # The last commit may have counted although its answer was lost.
+            mirror.offsets, _ = self._topic.map_end(tp, found[tp], is_new=False)
             if (strange := await self._strange(tp, found[tp])) is not None:
                 mirror.park(f"the target is not as this mirror left it: {strange}", None)
             self._go_back(mirror)

@@ -13,6 +13,7 @@ from typing import Final
 
 from shoal.client.delivery import Identity
 from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import prepare
 from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
 
@@ -25,12 +26,16 @@ class RepeatingMirror(PartitionMirror):
 
     in_flight_limit: int = 1
 
-    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
         prepare(batch, NOBODY, NO_SEQUENCE)
-        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+        self._enqueue(
+            Outgoing(batch, source_offset=spans[0].source, base_sequence=NO_SEQUENCE, spans=spans)
+        )
         return True
 
     def _placed(self, outgoing: Outgoing) -> None:
         # A batch that is not where it was expected may stand behind its own first copy.
         if outgoing.target_offset >= 0:
-            self.target_offset = outgoing.target_offset + outgoing.batch.record_count
+            self.target_offset = outgoing.target_offset
+            self._map(outgoing.spans)
+            self.target_offset += outgoing.batch.record_count

@@ -11,6 +11,7 @@ Rules:
 """
 
 from shoal.client.delivery import Identity
+from shoal.mirror.offset_map import Span, spans_of
 from shoal.wire.batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -62,8 +63,10 @@ def trimmed_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     return Batch(memoryview(copy))
 
 
-def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
+def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | None:
     """The records at and above an offset as a batch without gaps, or None if there are none.
+
+    And at which source offsets they were.
 
     Keys, values, headers, timestamps and codec stay. The timestamps are those of the
     producer, also where the source's broker put its own beside them: as in a batch that goes
@@ -72,7 +75,8 @@ def dense_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     records = _records_from(batch, from_offset)
     if not records:
         return None
-    return Batch(memoryview(encode_batch(records, codec=batch.codec)))
+    spans = spans_of(record.offset for record in records)
+    return Batch(memoryview(encode_batch(records, codec=batch.codec))), spans
 
 
 def _records_from(batch: Batch, offset: int) -> list[Record]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
 from shoal.mirror.appending import AppendingMirror
-from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic, NewBlocks
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import PartitionMirror
 from shoal.mirror.delivery import Chooser, Chosen
@@ -23,6 +23,7 @@ from shoal.mirror.resume import Resume, Start
 from shoal.mirror.routes import Route
 from shoal.mirror.takeover import TakeOver
 from shoal.mirror.transactional import TransactionalMirror
+from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
 
@@ -96,8 +97,15 @@ class Starter:
             starts = await resume.starts(routes)
             first = {route: start.checkpoint for route, start in starts.items()}
             begun = {route: self._sequenced(route, start) for route, start in starts.items()}
+        blocks: dict[TopicPartition, NewBlocks] = {}
+        if delivery != COMPARE_AND_APPEND:
+            # There offsets are their own map.
+            for route, one in first.items():
+                is_new = resume.found(route) is None
+                offsets, changed = self._topic.map_end(route.target, one, is_new=is_new)
+                begun[route].offsets, blocks[route.target] = offsets, changed
         await self.keeper.claim(
-            {route.target: replace(one, delivery=delivery) for route, one in first.items()}
+            {route.target: replace(one, delivery=delivery) for route, one in first.items()}, blocks
         )
         self.keeper.follow(begun.values())
         return begun

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shoal.client.results import ProduceResult
 from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.offset_map import MapWriter, Span
 from shoal.wire.batch import NO_SEQUENCE, Batch
 
 
@@ -22,9 +23,11 @@ class TransactionalMirror(PartitionMirror):
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
     _expected: int = -1  # where the next batch should be; -1 while that is not known
 
-    def _accept(self, batch: Batch, source_offset: int, next_offset: int) -> bool:
+    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
         # The session that sends it writes the header.
-        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+        self._enqueue(
+            Outgoing(batch, source_offset=spans[0].source, base_sequence=NO_SEQUENCE, spans=spans)
+        )
         return True
 
     def sendable(self, now: float) -> Outgoing | None:
@@ -57,6 +60,7 @@ class TransactionalMirror(PartitionMirror):
         if offset >= 0:
             if self._expected not in (-1, offset):
                 self._displaced(offset, self._expected)
+            outgoing.target_offset = offset
             self.target_offset = self._expected = offset + outgoing.batch.record_count
 
     @property
@@ -66,8 +70,20 @@ class TransactionalMirror(PartitionMirror):
             return self._queue[self._taken].source_offset
         return self.position
 
-    def committed(self) -> None:
-        """The open transaction is visible."""
+    def map_with_open(self) -> MapWriter | None:
+        """The offset map as it will be when the open transaction is committed."""
+        if self.offsets is None:
+            return None
+        extended = self.offsets.copy()
+        for outgoing in list(self._queue)[: self._taken]:
+            if outgoing.target_offset >= 0:
+                extended.add(outgoing.spans, outgoing.target_offset)
+        extended.reach(self.next_position)
+        return extended
+
+    def committed(self, offsets: MapWriter | None = None) -> None:
+        """The open transaction is visible; `offsets` is what `map_with_open` gave."""
+        self.offsets = offsets
         if self._taken and self._expected >= 0:
             self._expected += 1  # its marker
         for _ in range(self._taken):

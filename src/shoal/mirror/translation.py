@@ -1,0 +1,197 @@
+"""From a source offset to the target's, by the map that a mirror keeps on its target.
+
+    async with Client({"bootstrap.servers": target}) as client:
+        translator = Translator(client, name="default")
+        await translator.refresh()
+        place = translator.translate(TopicPartition("orders", 0), 1234)
+
+Rules:
+- The answer is exact (`shoal.mirror.offset_map`), also where source and target offsets differ,
+  and None while the mirror has not come that far. Nothing is written, nowhere.
+- By compare-and-append offsets are kept, so they are their own translation.
+- Positions of groups go from the source's coordinator to the target's. A group that has members
+  at the target is never touched. They carry no leader epoch: those are not the target's.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shoal.client.client import Client
+from shoal.client.coordinators import Coordinator, CoordinatorType
+from shoal.client.group_listing import list_groups
+from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.client.results import EARLIEST
+from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.modes import COMPARE_AND_APPEND
+from shoal.mirror.offset_map import OffsetMap
+from shoal.mirror.patterns import Selection
+from shoal.mirror.routes import Route
+from shoal.model.errors import ConfigError, UsageError
+from shoal.model.topics import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a position of the source is at the target; None while that is not known."""
+
+    source: TopicPartition
+    source_offset: int
+    target: TopicPartition
+    target_offset: int | None
+
+
+class Translator:
+    """The offset maps of one mirror, as far as it has written them down."""
+
+    def __init__(self, target: Client, name: str = "default") -> None:
+        self._target = target
+        self._name = name
+        self._topic = CheckpointTopic(target, name)
+        self._routes: dict[TopicPartition, Route] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those of the source that are mirrored."""
+        return sorted(self._routes)
+
+    async def refresh(self) -> None:
+        """Read what is new on the target."""
+        if not await self._topic.exists():
+            raise UsageError(
+                f"the target has nothing of a mirror named {self._name}",
+                remedy="give the --name under which it was mirrored",
+            )
+        found = await self._topic.read()
+        await self._target.metadata({tp.topic for tp in found}, refresh=True)
+        self._routes = {
+            (source := TopicPartition(each.source_topic or tp.topic, tp.partition)): Route(
+                source, tp
+            )
+            for tp, each in found.items()
+            if self._target.cluster.partition(tp) is not None
+        }
+        asked = {route.target: EARLIEST for route in self._routes.values()}
+        listed = await self._target.list_offsets(asked) if asked else {}
+        self._log_starts = {tp: each.offset for tp, each in listed.items()}
+
+    def translate(self, source: TopicPartition, offset: int) -> Place:
+        """Where the first record at or above this offset is."""
+        route = self._routes.get(source)
+        if route is None:
+            raise UsageError(
+                f"{source} is not mirrored under the name {self._name}",
+                remedy="check the topic, or give the --name under which it is mirrored",
+            )
+        return Place(source, offset, route.target, self._offset(route.target, offset))
+
+    def _offset(self, target: TopicPartition, offset: int) -> int | None:
+        checkpoint = self._topic.found[target]
+        done, end = checkpoint.source_offset, checkpoint.target_offset
+        if checkpoint.delivery == COMPARE_AND_APPEND:
+            found = min(offset, end) if offset <= done else None
+        else:
+            offsets = OffsetMap(self._topic.blocks.get(target, {}))
+            found = offsets.translate(offset, done=done, target_end=end)
+        # What the target has deleted meanwhile cannot be a place.
+        return None if found is None else max(found, self._log_starts.get(target, 0))
+
+    async def trim(self) -> None:
+        """Forget what maps to records that the target has deleted."""
+        void = {
+            tp: dict.fromkeys(starts)
+            for tp, blocks in self._topic.blocks.items()
+            if (starts := OffsetMap(blocks).below(self._log_starts.get(tp, 0)))
+        }
+        await self._topic.write({}, void)
+
+
+@dataclass(slots=True)
+class GroupMove:
+    """What became of one group's positions."""
+
+    group: str
+    places: list[Place] = field(default_factory=list)
+    is_active: bool = False  # at the target: left alone
+    committed: int = 0  # partitions
+
+
+class GroupSync:
+    """Brings positions of groups from a source to a target."""
+
+    def __init__(self, source: Client, target: Client, translator: Translator) -> None:
+        self._source = source
+        self._target = target
+        self._translator = translator
+
+    async def sync(self, selection: Selection) -> list[GroupMove]:
+        """All groups that are selected, forwards only."""
+        await self._translator.refresh()
+        groups = await list_groups(self._source)
+        chosen = [
+            group.group_id
+            for group in groups.values()
+            if group.protocol_type in ("consumer", "") and selection.takes(group.group_id)
+        ]
+        return [await self.move(group, forwards_only=True) for group in sorted(chosen)]
+
+    async def places(self, group: str) -> list[Place]:
+        """Where a group's positions are at the target."""
+        partitions = self._translator.partitions
+        committed = await committed_offsets(_coordinator(self._source, group), group, partitions)
+        return [self._translator.translate(tp, committed[tp].offset) for tp in sorted(committed)]
+
+    async def move(self, group: str, *, forwards_only: bool = False) -> GroupMove:
+        """Commit a group's positions at the target, unless it has members there."""
+        move = GroupMove(group, await self.places(group))
+        offsets = {
+            place.target: place.target_offset
+            for place in move.places
+            if place.target_offset is not None
+        }
+        there = (await list_groups(self._target)).get(group)
+        move.is_active = there is not None and there.is_active
+        if move.is_active or not offsets:
+            return move
+        coordinator = _coordinator(self._target, group)
+        wanted = await self._changes(coordinator, group, offsets, forwards_only=forwards_only)
+        if wanted:
+            await commit_offsets(coordinator, group, wanted)
+            _log.info("%s: brought %d positions to the target", group, len(wanted))
+        move.committed = len(wanted)
+        return move
+
+    async def _changes(
+        self,
+        coordinator: Coordinator,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        forwards_only: bool,
+    ) -> dict[TopicPartition, OffsetCommit | int]:
+        known = await committed_offsets(coordinator, group, offsets)
+        return {
+            tp: offset
+            for tp, offset in offsets.items()
+            if tp not in known
+            or (known[tp].offset < offset if forwards_only else known[tp].offset != offset)
+        }
+
+
+def complete(places: Iterable[Place]) -> list[Place]:
+    """The places, if all are known; raises otherwise."""
+    found = list(places)
+    for place in found:
+        if place.target_offset is None:
+            raise ConfigError(
+                f"{place.source} is not copied up to offset {place.source_offset} yet",
+                remedy="let the mirror catch up, and try again",
+            )
+    return found
+
+
+def _coordinator(client: Client, group: str) -> Coordinator:
+    return Coordinator(client, CoordinatorType.GROUP, group)

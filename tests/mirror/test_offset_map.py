@@ -1,0 +1,169 @@
+"""The offset map against a plain list of pairs: exact, small, and never a record too far."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.mirror import offset_map
+from shoal.mirror.offset_map import (
+    MapWriter,
+    OffsetMap,
+    Run,
+    Span,
+    decode_block,
+    encode_block,
+    resumed_writer,
+    spans_of,
+)
+
+# How a log goes on: (source offsets without a record, records, target offsets of others).
+STEPS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 2)), min_size=1, max_size=60
+)
+
+
+def _played(steps: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Pairs of source and target offsets, one for each record."""
+    pairs, source, target = [], 7, 3
+    for gap, records, others in steps:
+        source += gap
+        target += others
+        pairs += [(source + number, target + number) for number in range(records)]
+        source, target = source + records, target + records
+    return pairs
+
+
+def _expected(pairs: list[tuple[int, int]], offset: int, done: int, end: int) -> int | None:
+    if offset > done:
+        return None
+    return next((target for source, target in pairs if source >= offset), end)
+
+
+def _write(writer: MapWriter, pairs: list[tuple[int, int]]) -> None:
+    for source, target in pairs:
+        writer.add([Span(source, 1, 1)], target)
+
+
+@given(steps=STEPS, dropped=st.integers(0, 4))
+def test_every_offset_maps_to_the_first_record_at_or_above_it(
+    steps: list[tuple[int, int, int]], dropped: int
+) -> None:
+    pairs = _played(steps)
+    done, end = pairs[-1][0] + 1 + dropped, pairs[-1][1] + 1
+    writer = MapWriter(pairs[0][0])
+    _write(writer, pairs)
+    writer.reach(done)
+    offsets = OffsetMap(writer.unsaved())
+    for offset in range(done + 3):
+        found = offsets.translate(offset, done=done, target_end=end)
+        assert found == _expected(pairs, offset, done, end)
+
+
+@given(steps=STEPS, cut=st.floats(0, 1), data=st.data())
+def test_who_goes_on_from_a_checkpoint_writes_the_same_map(
+    steps: list[tuple[int, int, int]], cut: float, data: st.DataObject
+) -> None:
+    pairs = _played(steps)
+    done, end = pairs[-1][0] + 1, pairs[-1][1] + 1
+    checkpoint = int(cut * (len(pairs) - 1))
+    kept: dict[int, bytes] = {}
+    with_blocks = data.draw(st.sampled_from([1, 2, 256]))
+    old, offset_map.BLOCK_RUNS = offset_map.BLOCK_RUNS, with_blocks  # type: ignore[misc]
+    try:
+        writer = MapWriter(pairs[0][0])
+        _write(writer, pairs)
+        writer.reach(done)
+        kept |= writer.unsaved()
+        source, target = pairs[checkpoint]
+        again, void = resumed_writer(kept, source, target)
+        for start in void:
+            del kept[start]
+        _write(again, pairs[checkpoint:])
+        again.reach(done)
+        kept |= again.unsaved()
+    finally:
+        offset_map.BLOCK_RUNS = old  # type: ignore[misc]
+    offsets = OffsetMap(kept)
+    for offset in range(done + 1):
+        found = offsets.translate(offset, done=done, target_end=end)
+        assert found == _expected(pairs, offset, done, end)
+
+
+@given(steps=STEPS, lost=st.integers(0, 20))
+def test_a_lost_piece_of_the_map_never_hides_a_record(
+    steps: list[tuple[int, int, int]], lost: int
+) -> None:
+    pairs = _played(steps)
+    done, end = pairs[-1][0] + 1, pairs[-1][1] + 1
+    old, offset_map.BLOCK_RUNS = offset_map.BLOCK_RUNS, 2  # type: ignore[misc]
+    try:
+        writer = MapWriter(pairs[0][0])
+        _write(writer, pairs)
+    finally:
+        offset_map.BLOCK_RUNS = old  # type: ignore[misc]
+    blocks = writer.unsaved()
+    names = sorted(blocks)
+    if len(names) > 2:
+        del blocks[names[1 + lost % (len(names) - 2)]]
+    offsets = OffsetMap(blocks)
+    for offset in range(done + 1):
+        found = offsets.translate(offset, done=done, target_end=end)
+        expected = _expected(pairs, offset, done, end)
+        assert found is not None
+        assert expected is not None
+        assert found <= expected
+
+
+def test_a_log_without_gaps_is_one_run_however_long() -> None:
+    writer = MapWriter(0)
+    for number in range(10_000):
+        writer.add([Span(number * 100, 100, 100)], 5 + number * 100)
+    ((start, block),) = writer.unsaved().items()
+    assert decode_block(start, block) == (1_000_000, [Run(0, 1_000_000, 5, 1_000_000)])
+    assert len(block) < 20
+
+
+def test_small_transactions_take_few_bytes_each() -> None:
+    writer = MapWriter(0)
+    for number in range(10_000):
+        writer.add([Span(number * 11, 10, 10)], number * 10)
+    blocks = writer.unsaved()
+    assert sum(len(block) for block in blocks.values()) < 10_000 * 5
+    # What has been written is offered no more, but for the last block when it has changed.
+    writer.saved(blocks)
+    assert writer.unsaved() == {}
+    writer.add([Span(120_000, 1, 1)], 100_000)
+    assert len(writer.unsaved()) == 1
+
+
+def test_a_batch_of_another_size_maps_to_its_first_record() -> None:
+    writer = MapWriter(0)
+    writer.add([Span(0, 5, 5)], 0)
+    writer.add([Span(5, 5, 2)], 5)
+    writer.add([Span(10, 5, 5)], 7)
+    offsets = OffsetMap(writer.unsaved())
+    found = [offsets.translate(offset, done=15, target_end=12) for offset in range(3, 13)]
+    assert found == [3, 4, 5, 5, 5, 5, 5, 7, 8, 9]
+
+
+def test_what_was_copied_before_there_was_a_map_maps_to_its_beginning() -> None:
+    writer, void = resumed_writer({}, 100, 90)
+    assert void == set()
+    writer.add([Span(100, 10, 10)], 90)
+    offsets = OffsetMap(writer.unsaved())
+    found = [offsets.translate(offset, done=110, target_end=100) for offset in (0, 99, 100, 105)]
+    assert found == [0, 0, 90, 95]
+
+
+def test_blocks_below_the_log_start_are_found_but_never_the_last() -> None:
+    blocks = {
+        start: encode_block(start + 10, [Run(start, 10, start - 100, 10)])
+        for start in (100, 110, 120)
+    }
+    offsets = OffsetMap(blocks)
+    assert offsets.below(0) == []
+    assert offsets.below(15) == [100]
+    assert offsets.below(1000) == [100, 110]
+
+
+def test_offsets_become_spans() -> None:
+    assert spans_of([3, 4, 5, 9, 11, 12]) == [Span(3, 3, 3), Span(9, 1, 1), Span(11, 2, 2)]
