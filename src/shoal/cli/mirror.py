@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from shoal.cli import console
 from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
+from shoal.cli.mirror_translate import translate_command
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
 from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
 from shoal.mirror.modes import DELIVERIES
@@ -37,6 +38,9 @@ def mirror() -> None:
                      --target-bootstrap-server 127.0.0.1:9192 --topics orders,pay.*
     shoal mirror run mm2.properties
     """
+
+
+mirror.add_command(translate_command)
 
 
 def _both_clusters(command: Command) -> Command:
