@@ -47,6 +47,8 @@ delivery = "at_least_once"
 thresholds = ["latency_ms_p99<250"]
 
 [[fault]]
+name = "kill"
+target = "source/1"
 at = "1s"
 """
 
@@ -77,7 +79,7 @@ def test_a_file_becomes_values(tmp_path: Path) -> None:
     }
     assert spec.consumers.fetching == {"max_wait_ms": 100}
     assert spec.warm_up_s == 2
-    assert len(spec.faults) == 1
+    assert len(spec.faults.faults) == 1
 
 
 def test_set_is_as_if_it_stood_in_the_file(tmp_path: Path) -> None:

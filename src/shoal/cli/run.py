@@ -12,8 +12,8 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
+    from shoal.experiment.misfortune import Ground
     from shoal.experiment.spec import ExperimentSpec
-    from shoal.experiment.stage import Stage
     from shoal.model.result import Result
     from shoal.pipeline.session import SessionFuture
     from shoal.systems.ivy import Progress as Start
@@ -53,6 +53,7 @@ def run(
     shoal run mirror-correctness
     shoal run consistency --set producer.acks=1 --set source.engine=apache
     """
+    from shoal.experiment.misfortune import check
     from shoal.experiment.presets import find, presets
     from shoal.experiment.spec import load_variants
 
@@ -61,6 +62,8 @@ def run(
             console.out.print(f"{name:<22} {description}", markup=False)
         return ExitCode.PROVEN
     specs = load_variants(find(experiment), sets, engine=engine)
+    for spec in specs:
+        check(spec)
     if dry_run:
         for spec in specs:
             console.out.print("\n".join(outline(spec)), markup=False)
@@ -70,15 +73,15 @@ def run(
 
 def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
     """Every variant, on the clusters of the one before if it wants the same."""
-    from shoal.experiment.stage import standing
+    from shoal.experiment.misfortune import prepared
     from shoal.pipeline.session import SessionFuture
 
     done: list[Result] = []
     with SessionFuture() as session:
         for group in alike(specs):
-            with standing(group[0], report=_report_start) as stage:
+            with prepared(group[0], report=_report_start) as ground:
                 for spec in group:
-                    result, run_dir = _one(spec, stage, session, runs_dir)
+                    result, run_dir = _one(spec, ground, session, runs_dir)
                     _show(result, spec, output=output, run_dir=run_dir)
                     done.append(result)
     return done
@@ -89,7 +92,8 @@ def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
     groups: list[list[ExperimentSpec]] = []
     for spec in specs:
         before = groups[-1][-1] if groups else None
-        if before and before.clusters == spec.clusters and not before.faults:
+        is_alike = before and (before.clusters, before.zones) == (spec.clusters, spec.zones)
+        if before and is_alike and not before.faults and not spec.faults:
             groups[-1].append(spec)
         else:
             groups.append([spec])
@@ -97,15 +101,23 @@ def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
 
 
 def _one(
-    spec: "ExperimentSpec", stage: "Stage", session: "SessionFuture", runs_dir: Path
+    spec: "ExperimentSpec", ground: "Ground", session: "SessionFuture", runs_dir: Path
 ) -> "tuple[Result, Path]":
     from shoal.experiment.judge import run_experiment
 
     run_dir = new_run_dir(runs_dir, spec.title).absolute()
+    trouble = ground.trouble(spec)
     with watching() as watch:
         result = run_experiment(
-            spec, addresses=stage.addresses, run_dir=run_dir, session=session, watch=watch
+            spec,
+            addresses=ground.addresses(spec),
+            run_dir=run_dir,
+            session=session,
+            watch=watch,
+            trouble=trouble,
         )
+    for failure in trouble.failures:
+        console.say(f"fault: {failure}", "bold yellow")
     return result, run_dir
 
 
@@ -169,5 +181,7 @@ def outline(spec: "ExperimentSpec") -> list[str]:
         f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
     )
     if spec.faults:
-        lines.append(f"  faults    {len(spec.faults)}")
+        for fault in spec.faults.faults:
+            lasting = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
+            lines.append(f"  fault     {fault.name} {fault.described_target}{lasting}")
     return lines

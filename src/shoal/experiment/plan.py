@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, MirrorSpec
 from shoal.model.topics import TopicPartition
-from shoal.workers.specs import Role, WorkerSpec
+from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
 from shoal.workload.specs import (
     ConsumerSpec,
     FetchSettings,
@@ -57,6 +57,12 @@ def producer_names(spec: ExperimentSpec) -> list[str]:
 def consumer_names(spec: ExperimentSpec) -> list[str]:
     """Consumers of one group are numbered; with several groups their names tell the group."""
     return [name for _, _, name in _consumers_of(spec.consumers)]
+
+
+def groups_of(spec: ExperimentSpec) -> dict[str, str]:
+    """The group of each consumer, by its name."""
+    groups, count = spec.consumers.groups, spec.consumers.count
+    return {name: groups[place // count] for place, _, name in _consumers_of(spec.consumers)}
 
 
 def target_topic(mirror: MirrorSpec, topic: str) -> str:
@@ -160,13 +166,16 @@ def workload_workers(
             **spec.consumers.settings,
         )
         client = addresses.client_of(consumed, name)
-        consumers.append(_worker(name, Role.CONSUME, client, consumer.to_json()))
+        consumers.append(
+            _worker(name, Role.CONSUME, client, consumer.to_json(), restart=_restart(spec, name))
+        )
     producers = [
         _worker(
             name,
             Role.PRODUCE,
             addresses.client_of("source", name),
             _producer(run, spec, name, place).to_json(),
+            restart=_restart(spec, name),
         )
         for place, name in enumerate(producer_names(spec))
     ]
@@ -239,5 +248,21 @@ def _starting_points(
     return tuple(points)
 
 
-def _worker(name: str, role: Role, client: Json, spec: Json) -> WorkerSpec:
-    return WorkerSpec(name, role, {"client": client, "spec": spec})
+def _worker(
+    name: str, role: Role, client: Json, spec: Json, *, restart: RestartPolicy | None = None
+) -> WorkerSpec:
+    return WorkerSpec(name, role, {"client": client, "spec": spec}, restart)
+
+
+def _restart(spec: ExperimentSpec, name: str) -> RestartPolicy | None:
+    """A worker that a fault kills for a time comes back after that time."""
+    role = "producers" if name in producer_names(spec) else "consumers"
+    times_s = [
+        fault.lasts_s
+        for fault in spec.faults.faults
+        if fault.name == "kill" and fault.target in (name, role, f"{role}/any")
+    ]
+    delays_s = [time_s for time_s in times_s if time_s is not None]
+    if not delays_s:
+        return None
+    return RestartPolicy(limit=1_000_000, delay_s=delays_s[0], longest_delay_s=delays_s[0])

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.audit import thresholds
+from shoal.faults import timeline, zones
+from shoal.faults.timeline import Timeline
+from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.tables import Table, read_toml
 from shoal.systems.clusters import ENGINES
@@ -140,7 +143,7 @@ def _default_promises() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ExperimentSpec:
-    """One experiment. `faults`, `zones` and `sweep` are for those who act on them."""
+    """One experiment. `sweep` is for those who act on it."""
 
     name: str
     topics: TopicsSpec
@@ -153,8 +156,8 @@ class ExperimentSpec:
     thresholds: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
     warm_up_s: float = 0.0
-    faults: tuple[Table, ...] = ()
-    zones: tuple[Table, ...] = ()
+    faults: Timeline = field(default_factory=Timeline)
+    zones: Zones = field(default_factory=Zones)
     sweep: Table | None = None
     description: str = ""
     variant: str = ""  # of a file that has several
@@ -219,13 +222,14 @@ def parse(table: Table, *, default_name: str) -> ExperimentSpec:
     name, description = _named(table, "name", default_name), table.text("description", "")
     warm_up_s, has_target = table.seconds("warm_up", 0.0), "target" in table
     sections = {section: table.table(section) for section in _SECTIONS}
-    faults, zones = tuple(table.tables("fault")), tuple(table.tables("zone"))
+    faults, places = table.tables("fault"), table.tables("zone")
     table.tables("variant")  # is for whoever loads the file
     table.done()  # first of all: a misspelt section would look like a missing one
     source = _cluster(sections["source"])
     target = _cluster(sections["target"]) if has_target else None
     mirror = _mirror(sections["mirror"], has_target=has_target)
     promises, limits = _promises(sections["promises"], mirror)
+    consumers = _consumers(sections["consumer"])
     return ExperimentSpec(
         name=name,
         description=description,
@@ -234,15 +238,27 @@ def parse(table: Table, *, default_name: str) -> ExperimentSpec:
         mirror=mirror,
         topics=_topics(sections["topics"], name, source, target),
         producers=_producers(sections["producer"]),
-        consumers=_consumers(sections["consumer"]),
+        consumers=consumers,
         promises=promises,
         thresholds=limits,
         caps=_caps(sections["limits"]),
         warm_up_s=warm_up_s,
-        faults=faults,
-        zones=zones,
+        faults=timeline.parse(faults),
+        zones=zones.parse(places, _by_rack(source, target, consumers)),
         sweep=sections["sweep"],
     )
+
+
+def _by_rack(
+    source: ClusterSpec, target: ClusterSpec | None, consumers: ConsumersSpec
+) -> dict[str, str]:
+    """Whose zone follows from the rack: brokers, and groups of consumers."""
+    racks = dict(zip(consumers.groups, consumers.racks, strict=False))
+    for role, cluster in (("source", source), ("target", target)):
+        if cluster is not None and cluster.racks:
+            for number in range(cluster.brokers):
+                racks[f"{role}/{number + 1}"] = cluster.racks[number % len(cluster.racks)]
+    return racks
 
 
 def producer_keys() -> tuple[str, ...]:

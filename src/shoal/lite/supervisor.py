@@ -60,6 +60,8 @@ _LINE_LIMIT_BYTES = 64 * 1024
 # Controllers of one machine are for its brokers only.
 _CONTROLLER_HOST = "127.0.0.1"
 _FAULT_PATIENCE_S = 20.0
+# How soon it is seen that a node was paused before it took a fault in.
+_FAULT_LOOK_S = 0.1
 
 # Linux lets two sockets have a port as long as only one listens; macOS does not.
 _CAN_RESERVE = sys.platform == "linux"
@@ -480,18 +482,20 @@ class Supervisor:
         told = self._faults.plant(
             request, can_fail.get(str(request.get("kind")), [*self._nodes, *inside])
         )
-        running = []
+        asked = {}
         for node in self._nodes.values():
             if node.faults is not None and node.state != "dead":
-                done = node.faults.tell(self._faults.part_of(node.id))
-                # One that is paused takes it in when it goes on.
-                if node.state == "running":
-                    running.append(done)
-        if not running:
-            return told
-        finished, late = await asyncio.wait(running, timeout=_FAULT_PATIENCE_S)
-        if late:
-            raise SystemFailure(f"{len(late)} node(s) did not take the fault in")
+                asked[node.faults.tell(self._faults.part_of(node.id))] = node
+        deadline = asyncio.get_running_loop().time() + _FAULT_PATIENCE_S
+        # One that is paused takes it in when it goes on.
+        while late := [
+            done for done, node in asked.items() if not done.done() and node.state == "running"
+        ]:
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise SystemFailure(f"{len(late)} node(s) did not take the fault in")
+            await asyncio.wait(late, timeout=min(left_s, _FAULT_LOOK_S))
+        finished = [done for done in asked if done.done()]
         for error in filter(None, (done.result() for done in finished)):
             raise UsageError(error)
         return told

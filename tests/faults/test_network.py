@@ -1,0 +1,124 @@
+"""Clients of a real cluster behind the proxy: librdkafka and our own client as judges."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from shoal.experiment.fault_targets import ClusterAdmin, LiteNodeLinks
+from shoal.faults.network import Network, refuse_encrypted
+from shoal.faults.zones import Zones
+from shoal.lite.cluster import LiteCluster
+from shoal.model.errors import ConfigError
+from shoal.net.ways import Effect
+from support.lite_clusters import create_topic, eventually, in_sync, partition_of
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LiteCluster]:
+    with LiteCluster(brokers=3, properties={"replica.lag.time.max.ms": "2000"}) as running:
+        yield running
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    zones = Zones(("a", "b"), {"producers": "a", "source/1": "a", "source": "b"})
+    with Network(zones) as running:
+        yield running
+
+
+def brokers_seen(bootstrap: str) -> set[str]:
+    with AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}) as admin:
+        seen = admin.list_topics(timeout=PATIENCE_S).brokers.values()
+        return {f"{broker.host}:{broker.port}" for broker in seen}
+
+
+def delivered(bootstrap: str, topic: str, count: int, **settings: object) -> int:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 1, **settings}
+    )
+    outcomes: list[object] = []
+    for number in range(count):
+        producer.produce(
+            topic, str(number).encode(), on_delivery=lambda error, _m: outcomes.append(error)
+        )
+    producer.flush(PATIENCE_S)
+    return sum(error is None for error in outcomes)
+
+
+def test_librdkafka_stays_on_the_proxy(cluster: LiteCluster, network: Network) -> None:
+    create_topic(cluster, "through", 6, 3)
+    bootstrap = network.enter(["producer-1", "producers"], "source", cluster.bootstrap)
+    direct = set(cluster.bootstrap.split(","))
+    seen = brokers_seen(bootstrap)
+    assert len(seen) == 3
+    assert not seen & direct
+    assert brokers_seen(bootstrap) == seen, "addresses must not change from answer to answer"
+    assert delivered(bootstrap, "through", 500) == 500
+    consumer = Consumer(
+        {
+            "bootstrap.servers": network.enter(["consumers"], "source", cluster.bootstrap),
+            "group.id": "through-the-proxy",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe(["through"])
+    values: set[bytes] = set()
+
+    def all_there() -> bool:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            values.add(message.value() or b"")
+        return len(values) == 500
+
+    eventually(all_there, PATIENCE_S)
+    consumer.close()
+
+
+def test_a_cut_concerns_those_it_names(cluster: LiteCluster, network: Network) -> None:
+    create_topic(cluster, "cut", 1, 3)
+    leader = partition_of(cluster, "cut").leader
+    cut_off = network.enter(["producer-1", "producers"], "source", cluster.bootstrap)
+    free = network.enter(["producer-2"], "source", cluster.bootstrap)
+    assert delivered(cut_off, "cut", 1) == 1
+    numbers = network.hinder(["producers"], [f"source/{leader}"], Effect(is_cut=True))
+    assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
+    assert delivered(free, "cut", 1) == 1
+    network.relieve(numbers)
+    assert delivered(cut_off, "cut", 1) == 1
+    network.hinder(["zone/a"], ["zone/b"], Effect(is_cut=True))
+    network.hinder(["zone/a"], ["zone/a"], Effect(is_cut=True))
+    assert delivered(cut_off, "cut", 1, **{"message.timeout.ms": 1500}) == 0
+
+
+def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: Network) -> None:
+    create_topic(cluster, "links", 1, 3, min_insync_replicas="1")
+    leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("links")
+    network.join("source", LiteNodeLinks(cluster))
+    eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
+    names = [f"source/{node}" for node in followers]
+    numbers = network.hinder(names, [f"source/{leader}"], Effect(is_cut=True))
+    eventually(lambda: delivered(cluster.bootstrap, "links", 1) == 1, PATIENCE_S)
+    eventually(lambda: in_sync(cluster, "links") == {leader}, PATIENCE_S)
+    network.relieve(numbers)
+    eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
+    assert cluster.faults() == []
+
+
+def test_zones_are_apart_between_nodes_too(cluster: LiteCluster) -> None:
+    zones = Zones(("a", "b"), {"source/1": "a", "source/2": "b"}, {("a", "b"): 30.0})
+    with Network(zones) as network:
+        network.join("source", LiteNodeLinks(cluster))
+        assert len(cluster.faults()) == 1
+    cluster.heal()
+
+
+def test_what_cannot_be_read_cannot_be_hindered() -> None:
+    refuse_encrypted("source", {})
+    refuse_encrypted("source", {"security.protocol": "sasl_plaintext"})
+    with pytest.raises(ConfigError, match="SASL_SSL"):
+        refuse_encrypted("target", {"security.protocol": "SASL_SSL"})
