@@ -13,7 +13,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
 from shoal.lite.cluster import LiteCluster
+from shoal.model.findings import Verdict
 from support.lite_clusters import eventually
 from support.plain_formats import parse
 
@@ -126,6 +129,32 @@ def test_a_killed_producer_goes_on_above_what_it_may_have_sent(
     assert received["received"] == len(messages)
     other = produce(cluster, topic, tmp_path / "p", "--run", "another", "--id", "p")
     assert "holds ledgers of another run" in told(other, code=2)
+
+
+def test_every_promise_of_a_producer_and_a_group_of_readers(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    shared = ("--run", "t", "--assignment", "group", "--group", f"g-{topic}", "--idle", 8)
+    one = consume(cluster, topic, tmp_path / "one", *shared, "--id", "one")
+    two = consume(cluster, topic, tmp_path / "two", *shared, "--id", "two")
+    plain = ("--run", "t", "--group", "all", "--isolation-level", "read_committed")
+    three = consume(cluster, topic, tmp_path / "three", *plain, "--broker-id", 1)
+    # Who comes late to a group may have nothing left to read.
+    joined = [tmp_path / name / "ledger/assignments" for name in ("one", "two")]
+    eventually(lambda: all(any(folder.glob("*.parquet")) for folder in joined))
+    rates = ("--shape", "ramp", "--ramp", 1, "--ramp-from", 0.2, "--messages", 3000)
+    how = ("--driver", "confluent", "--transaction-messages", 250, "--abort-every", 4)
+    packed = ("--compression-type", "lz4", "--payload", "compressible:4", "--linger-ms", 2)
+    sent = told(produce(cluster, topic, tmp_path / "p", "--run", "t", *rates, *how, *packed))
+    assert (sent["ok"], sent["failed"], sent["unknown"]) == (2250, 750, 0)
+    assert (sent["transactions_committed"], sent["transactions_aborted"]) == (9, 3)
+    halves = [told(one)["received"], told(two)["received"]]
+    assert sum(halves) >= 2250
+    assert told(three)["received"] == 2250
+    folders = [tmp_path / name for name in ("p", "one", "two", "three")]
+    result = audit(open_ledger(folders))
+    assert result.verdict is Verdict.PROVEN, result.findings
+    assert (result.metrics.ok, result.metrics.failed) == (2250, 750)
 
 
 def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> None:

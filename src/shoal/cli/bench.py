@@ -1,5 +1,6 @@
 """`shoal bench`: many producers and consumers on one cluster, four timestamps of every message."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,14 @@ import rich_click as click
 from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
 from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.produce import ACKS, CODECS
 from shoal.cli.verdict import EXIT_CODES, show_verdict
+from shoal.cli.workload_options import (
+    consumer_options,
+    consumer_settings,
+    fetch_settings,
+    producer_options,
+    producer_settings,
+)
 from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, ProducersSpec, TopicsSpec
 from shoal.model.exit_codes import ExitCode
 from shoal.model.result import PERCENTILES, Result
@@ -71,12 +78,29 @@ EMBEDDED: Final = "lite"
     show_default=True,
     help="Messages per second in all: never more.",
 )
-@click.option("--producer-acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
-@click.option("--message-size", type=int, default=700, show_default=True, help="In bytes.")
-@click.option("--compression-type", type=click.Choice(CODECS), default="none", show_default=True)
+@click.option(
+    "--groups", type=click.IntRange(min=1), default=1, show_default=True, help="Of consumers."
+)
+@click.option("--use-message-headers", is_flag=True, help="Identity in headers, not in the body.")
+@producer_options
+@consumer_options
 @click.option("--partitions", type=click.IntRange(min=1), help="[default: one for each consumer]")
 @click.option("--replication-factor", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--master", help="Where the workers run.  [default: Spark in this machine]")
+@click.option(
+    "--leader-expect-offers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Executors to wait for.",
+)
+@click.option("--leader-host", help="Where workers reach this driver.  [default: as Spark says]")
+@click.option("--leader-port", type=click.IntRange(0, 65535), default=0, help="[default: any]")
+@click.option("--kafka-bootstrap-host", help="Host of --bootstrap-server.")
+@click.option(
+    "--kafka-bootstrap-port", type=click.IntRange(1, 65535), default=9092, show_default=True
+)
+@click.option("-d", "--debug", is_flag=True, help="Log what happens.")
 @runs_dir_option
 @output_option
 def bench(
@@ -84,6 +108,7 @@ def bench(
     bootstrap_server: str | None,
     engine: str,
     master: str | None,
+    debug: bool,
     runs_dir: Path,
     output: str,
     **wishes: Any,
@@ -102,16 +127,21 @@ def bench(
     from shoal.pipeline.placement import SparkPlacement
     from shoal.pipeline.session import SessionFuture
 
+    if debug:
+        logging.getLogger().setLevel(logging.DEBUG)
     experiment = _experiment(wishes)
-    slots = experiment.producers.count + experiment.consumers.count + SCAN_SLOTS
+    consumers = experiment.consumers.count * len(experiment.consumers.groups)
+    slots = experiment.producers.count + consumers + SCAN_SLOTS
     run_dir = new_run_dir(runs_dir, "bench").absolute()
     with (
         SessionFuture(master, slots=slots) as session,
-        _cluster(bootstrap_server, engine) as servers,
+        _cluster(bootstrap_server or _seed_address(wishes), engine) as servers,
     ):
         placement = SparkPlacement(session.result())
         console.say(f"waiting for {slots} slots")
+        placement.wait_for_executors(wishes["leader_expect_offers"])
         placement.wait_for_slots(slots)
+        place = Place(placement, wishes["leader_host"] or placement.host, wishes["leader_port"])
         with watching() as watch:
             result = run_experiment(
                 experiment,
@@ -119,7 +149,7 @@ def bench(
                 run_dir=run_dir,
                 session=session,
                 watch=watch,
-                place=Place(placement, placement.host),
+                place=place,
             )
         table = write_messages(run_dir, session.result())
     _show(result, output, run_dir=run_dir, table=table)
@@ -128,7 +158,6 @@ def bench(
 
 def _experiment(wishes: dict[str, Any]) -> ExperimentSpec:
     partitions = wishes["partitions"] or wishes["consumers"]
-    acks = ACKS[wishes["producer_acks"]]
     return ExperimentSpec(
         wishes["topic"],
         TopicsSpec(
@@ -144,16 +173,30 @@ def _experiment(wishes: dict[str, Any]) -> ExperimentSpec:
             {
                 "messages": wishes["messages"],
                 "rate_per_s": wishes["throughput"],
-                "size_bytes": wishes["message_size"],
-                "codec": wishes["compression_type"],
-                "acks": acks,
-                "idempotent": acks == -1,
                 "drain_timeout_s": 60.0,
+                **producer_settings(wishes),
             },
         ),
-        ConsumersSpec(wishes["consumers"]),
+        ConsumersSpec(
+            wishes["consumers"],
+            _group_names(wishes["groups"]),
+            settings=consumer_settings(wishes),
+            fetching=fetch_settings(wishes),
+        ),
         promises={"delivery": "at_least_once", "order": True},
     )
+
+
+def _group_names(count: int) -> tuple[str, ...]:
+    if count == 1:
+        return ("consumers",)
+    return tuple(f"consumers-{number}" for number in range(1, count + 1))
+
+
+def _seed_address(wishes: dict[str, Any]) -> str | None:
+    """The cluster, as Kafka end-to-end perf test names it."""
+    host = wishes["kafka_bootstrap_host"]
+    return f"{host}:{wishes['kafka_bootstrap_port']}" if host else None
 
 
 @contextmanager

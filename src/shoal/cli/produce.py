@@ -13,12 +13,17 @@ import rich_click as click
 
 from shoal.cli import console
 from shoal.cli.options import Command, cluster_properties, output_option, runs_dir_option
+from shoal.cli.workload_options import (
+    consumer_options,
+    consumer_settings,
+    fetch_settings,
+    producer_options,
+    producer_settings,
+)
 from shoal.model.errors import UsageError
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducedTopic, ProducerSpec
 
 SPEAK_EVERY_S: Final = 2.0
-ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def _connection(command: Command) -> Command:
@@ -66,17 +71,9 @@ def _connection(command: Command) -> Command:
     show_default=True,
     help="Messages per second to each topic: never more.",
 )
-@click.option(
-    "--message-size",
-    type=int,
-    default=700,
-    show_default=True,
-    help="Bytes of a message, the header section included.",
-)
 @click.option("--messages", type=click.IntRange(min=1), help="In all.  [default: until stopped]")
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Seconds to send.")
-@click.option("--producer-acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
-@click.option("--compression-type", type=click.Choice(CODECS), default="none", show_default=True)
+@producer_options
 @click.option(
     "--lanes",
     type=click.IntRange(min=1),
@@ -95,7 +92,6 @@ def produce(
     run: str | None,
     topics: str,
     throughput: float,
-    producer_acks: str,
     lanes: int | None,
     runs_dir: Path,
     ledger: Path | None,
@@ -110,7 +106,6 @@ def produce(
     from shoal.experiment.alone import produce_alone
 
     run = run or f"run-{uuid.uuid4().hex[:8]}"
-    acks = ACKS[producer_acks]
     spec = ProducerSpec(
         run=run,
         producer=producer or _host(),
@@ -118,12 +113,8 @@ def produce(
         rate_per_s=throughput,
         messages=rest["messages"],
         duration_s=rest["duration"],
-        size_bytes=rest["message_size"],
-        use_headers=rest["use_message_headers"],
-        codec=rest["compression_type"],
-        acks=acks,
-        idempotent=acks == -1,
         drain_timeout_s=rest["drain"],
+        **producer_settings(rest),
     )
     folder = ledger or runs_dir / f"{run}-{_file_name(spec.producer)}"
     console.say(f"run {run}, producer {spec.producer}; ledgers in {folder}")
@@ -143,7 +134,12 @@ def produce(
 @click.command()
 @_connection
 @click.option("--run", default="", help="The run to read.  [default: the first that it meets]")
-@click.option("--group", default="consumers", show_default=True, help="What to call this reader.")
+@click.option(
+    "--group",
+    default="consumers",
+    show_default=True,
+    help="The group that it reads for; each is judged by itself.",
+)
 @click.option("--id", "consumer", help="The consumer's id.  [default: this host's name]")
 @click.option("--topic-prefix", default="", help="What the mirror put before the topics' names.")
 @click.option(
@@ -154,12 +150,7 @@ def produce(
     show_default=True,
     help="Where to begin.",
 )
-@click.option(
-    "--isolation-level",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-)
+@consumer_options
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Seconds to read.")
 @click.option(
     "--idle",
@@ -192,7 +183,8 @@ def consume(
         consumer=name,
         topics=(),
         partitions=(),
-        fetching=FetchSettings(isolation=rest["isolation_level"]),
+        fetching=FetchSettings(**fetch_settings(rest)),
+        **consumer_settings(rest),
     )
     reading = Reading(
         topics=tuple(_names(topics)),
@@ -254,12 +246,22 @@ def _told_of_producer(report: Mapping[str, Any]) -> str:
     return (
         f"sent {report['attempts']:,}: {report['ok']:,} acknowledged, {report['failed']:,} failed,"
         f" {report['unknown']:,} unknown; {report['behind']:,} behind the schedule"
+        f"{_told_of_transactions(report)}"
     )
+
+
+def _told_of_transactions(report: Mapping[str, Any]) -> str:
+    fates = ("committed", "aborted", "open")
+    counts = {fate: report[f"transactions_{fate}"] for fate in fates}
+    if not any(counts.values()):
+        return ""
+    return "; transactions: " + ", ".join(f"{count:,} {fate}" for fate, count in counts.items())
 
 
 def _told_of_consumer(report: Mapping[str, Any]) -> str:
     return (
-        f"received {report['received']:,}; open gaps {report['open_gaps']:,}, duplicates"
+        f"received {report['received']:,} from {report['partitions']} partitions; open gaps"
+        f" {report['open_gaps']:,}, duplicates"
         f" {report['duplicates']:,}, late {report['late']:,}, missing tails"
         f" {report['missing_tails']:,}, unreadable {report['unreadable']:,}, foreign"
         f" {report['foreign']:,}; latency p50 {report['latency_p50_us'] / 1000:,.1f} ms,"

@@ -82,6 +82,7 @@ class Place:
 
     placement: Placement = field(default_factory=ProcessPlacement)
     host: str = "127.0.0.1"
+    port: int = 0  # 0: any
 
 
 def run_workload(
@@ -104,7 +105,11 @@ def run_workload(
         with (
             _mirror(spec, addresses, run_dir, watch) as mirror,
             Supervisor(
-                run, run_dir, place.placement, groups=spec.consumers.groups, host=place.host
+                run,
+                run_dir,
+                place.placement,
+                groups=spec.consumers.groups,
+                address=(place.host, place.port),
             ) as workers,
         ):
             course = _Course(spec, addresses, beginnings, run_dir=run_dir, watch=watch)

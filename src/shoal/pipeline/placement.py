@@ -51,6 +51,23 @@ class SparkPlacement:
                 )
             time.sleep(SLOTS_LOOK_S)
 
+    def wait_for_executors(self, count: int, timeout_s: float = SLOTS_TIMEOUT_S) -> None:
+        """Return when so many executors have come; in one process the driver is the only one."""
+        deadline = time.monotonic() + timeout_s
+        while (there := self._executors()) < count:
+            if time.monotonic() >= deadline:
+                raise SystemFailure(
+                    f"{count} executors were to come, and there are {there}",
+                    remedy="start more of Spark's workers, or expect fewer",
+                )
+            time.sleep(SLOTS_LOOK_S)
+
+    def _executors(self) -> int:
+        context = self._session.sparkContext
+        # PySpark itself tells no way to this number, in which the driver counts too.
+        known = int(context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
+        return known if str(context.master).startswith("local") else known - 1
+
     def start(self, assignment: Assignment) -> Handle:
         return TaskHandle(self._session, assignment)
 

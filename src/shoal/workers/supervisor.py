@@ -91,15 +91,15 @@ class Supervisor:
         *,
         groups: Iterable[str] = (),
         limits: Limits | None = None,
-        host: str = "127.0.0.1",
+        address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
-        """`host` is the address under which workers reach this driver."""
+        """`address`: where workers reach this driver; port 0 is any that is free."""
         self._run = run
         self._run_dir = run_dir
         self._placement = placement
         self._groups = tuple(groups)
         self._limits = limits or Limits()
-        self._host = host
+        self._address = address
         self._token = secrets.token_urlsafe(32)
         self._handles: dict[tuple[str, int], Handle] = {}
         self._changed = threading.Condition()
@@ -229,7 +229,7 @@ class Supervisor:
             self._server = ControlServer(
                 self._token, on_message=self._on_message, on_closed=self._on_closed
             )
-            await self._server.start(self._host)
+            await self._server.start(*self._address)
         except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
             started.set_exception(error)
             return

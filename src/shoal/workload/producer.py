@@ -90,9 +90,8 @@ def schedule_of(spec: ProducerSpec, start_us: int) -> Schedule:
     if spec.shape == "burst":
         return burst_schedule(start_us, spec.rate_per_s, burst_s=spec.burst_s, pause_s=spec.pause_s)
     if spec.shape == "ramp":
-        return ramp_schedule(
-            start_us, spec.rate_per_s, from_per_s=spec.ramp_from_per_s, ramp_s=spec.ramp_s
-        )
+        low = spec.rate_per_s * spec.ramp_from
+        return ramp_schedule(start_us, spec.rate_per_s, from_per_s=low, ramp_s=spec.ramp_s)
     return SteadySchedule.at_rate(start_us, spec.rate_per_s)
 
 

@@ -106,11 +106,11 @@ class ProducerSpec(JsonSpec):
     drain_timeout_s: float = 600.0  # 0: no markers
     driver: str = "raw"  # our own client, or "confluent": librdkafka
     # "steady"; "burst": the rate for `burst_s`, nothing for `pause_s`, and so on; "ramp": from
-    # `ramp_from_per_s` to the rate in `ramp_s`, then steady.
+    # that part of the rate, `ramp_from`, to the whole in `ramp_s`, then steady.
     shape: str = "steady"
     burst_s: float = 1.0
     pause_s: float = 1.0
-    ramp_from_per_s: float = 1.0
+    ramp_from: float = 0.1
     ramp_s: float = 10.0
     payload: str = "random"  # or "compressible:RATIO", or "file:PATH"; see `payload`
     # Messages to each topic in one transaction; 0: no transactions. Of every `abort_every`
