@@ -118,4 +118,8 @@ def test_what_may_help_is_tried_again_and_what_may_not_parks() -> None:
         assert mirror.parked is None
     too_large = AppendResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
     mirror.appended(mirror.next_unit(9.0, ROOM), too_large, now=9.0)
+    assert mirror.parked is None
+    unit = mirror.next_unit(9.0, ROOM)
+    assert [(out.batch.base_offset, out.batch.record_count) for out in unit] == [(0, 1), (1, 1)]
+    mirror.appended(unit, too_large, now=9.0)
     assert "refuses the batches from 0 on" in str(mirror.parked)

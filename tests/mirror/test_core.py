@@ -10,8 +10,9 @@ from shoal.client.backoff import Backoff
 from shoal.client.codes import Code
 from shoal.client.delivery import Identity
 from shoal.client.results import ProduceResult
-from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
+from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.handlers import BatchHandler, Handled
+from shoal.mirror.intake import Counts
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, Batch
@@ -202,7 +203,7 @@ def test_a_bad_handler_parks_its_partition_at_the_batch(handler: BatchHandler, s
 def test_bytes_that_are_no_batch_park_the_partition() -> None:
     mirror = _mirror()
     mirror.fetched(memoryview(bytearray(100)), aborted=(), last_stable_offset=10)
-    assert "cannot be read" in str(mirror.parked)
+    assert "source offset 0 is damaged" in str(mirror.parked)
 
 
 def test_one_batch_is_in_flight_until_the_first_is_acknowledged_then_five() -> None:
@@ -345,26 +346,21 @@ def test_a_mirror_that_goes_on_passes_over_what_is_there_and_keeps_the_sequences
         target.append(outgoing.batch)
     second = _resumed(target, written=9)
     _feed(second, *batches)
-    assert (second.done, second.done_sequence, second.target_offset) == (9, 9, 9)
+    assert (second.done, second.mark.sequence, second.target_offset) == (9, 9, 9)
     for outgoing in _send_all(second):
         assert target.append(outgoing.batch).is_ok
     assert [int(value) for value in target.values] == list(range(15))
     assert (second.counts.already_there, second.counts.records) == (9, 6)
-    assert (second.target_offset, second.done_sequence) == (15, 15)
+    assert (second.target_offset, second.mark.sequence) == (15, 15)
 
 
-@pytest.mark.parametrize(
-    "now_there", [[stored_batch(0, 4), stored_batch(4, 5)], [stored_batch(20, 3)]]
-)
-def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition(
-    now_there: list[bytearray],
-) -> None:
+def test_a_source_that_has_changed_below_the_targets_end_parks_the_partition() -> None:
     target, first = SequencedTarget(), _mirror()
     _feed(first, stored_batch(0, 3))
     for outgoing in _send_all(first):
         target.append(outgoing.batch)
     second = _resumed(target, written=3)
-    _feed(second, *now_there)
+    _feed(second, stored_batch(20, 3))
     assert "batches there have changed" in str(second.parked)
     assert second.sendable(0.0) is None
     assert second.position == 0

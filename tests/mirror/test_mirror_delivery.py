@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,11 @@ async def test_a_copy_begins_where_it_is_told_to(
     for topic in topics:
         await make_topic(source.bootstrap, topic)
         # All in one batch: the copy begins inside of it.
-        numbers = {"at_ms": now_ms - HOUR_MS, "linger_ms": 500, "batch_num_messages": 1000}
+        numbers: dict[str, Any] = {
+            "at_ms": now_ms - HOUR_MS,
+            "linger_ms": 500,
+            "batch_num_messages": 1000,
+        }
         fill(source.bootstrap, topic, range(100), **numbers)
         fill(source.bootstrap, topic, range(100, 150))
     start = str(now_ms - HOUR_MS // 2)

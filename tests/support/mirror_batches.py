@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from shoal.client.codes import Code
 from shoal.client.results import ProduceResult
+from shoal.mirror.handlers import RecordColumns
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
@@ -49,6 +50,7 @@ class SequencedTarget:
     values: list[bytes] = field(default_factory=list)
     batches: list[bytes] = field(default_factory=list)
     last_sequence: int | None = None
+    limit_bytes: int = 1 << 30
     _cached: list[tuple[int, int, int]] = field(default_factory=list)
 
     def append(self, batch: Batch) -> ProduceResult:
@@ -56,6 +58,8 @@ class SequencedTarget:
             batch.check_crc()
         except Exception:  # noqa: BLE001 - whatever is wrong, a broker calls it corrupt
             return ProduceResult(Outcome.FAILED, Code.CORRUPT_MESSAGE)
+        if batch.size > self.limit_bytes:
+            return ProduceResult(Outcome.FAILED, Code.MESSAGE_TOO_LARGE)
         assert batch.base_offset == 0
         assert batch.record_count == batch.last_offset_delta + 1
         span = (batch.base_sequence, batch.last_sequence)
@@ -81,3 +85,10 @@ def pass_slowly(partition: TopicPartition, batch: Batch) -> Batch:
     """A handler that makes a mirror slow."""
     time.sleep(0.003)
     return batch
+
+
+def shout(partition: TopicPartition, batch: RecordColumns) -> RecordColumns:
+    """A handler of records: values get a mark; odd ones are left out."""
+    even = [not int(value or b"0") % 2 for value in batch.values]
+    batch.values = [(value or b"") + b"!" for value in batch.values]
+    return batch.select(even)

@@ -1,7 +1,7 @@
 """Topics to mirror and mirrors to run, on clusters of any kind; judged by librdkafka."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Producer
@@ -35,6 +35,7 @@ def fill(
     *,
     partitions: int = 1,
     at_ms: int = 0,
+    key: Callable[[int], str] = lambda number: f"key {number % 7}",
     **properties: Any,
 ) -> None:
     """Records whose values are numbers, in batches of 20 unless told otherwise."""
@@ -42,8 +43,8 @@ def fill(
     settings |= {name.replace("_", "."): value for name, value in properties.items()}
     with Producer({"bootstrap.servers": bootstrap, **settings}) as producer:
         for number in numbers:
-            key, place = f"key {number % 7}", number % partitions
-            producer.produce(topic, str(number), key, partition=place, timestamp=at_ms)
+            place = number % partitions
+            producer.produce(topic, str(number), key(number), partition=place, timestamp=at_ms)
             producer.poll(0)
         assert producer.flush(60) == 0
 

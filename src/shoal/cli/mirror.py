@@ -12,6 +12,7 @@ from click import get_current_context
 from click.core import ParameterSource
 
 from shoal.cli import console
+from shoal.cli.mirror_copy_options import copy_options, copy_rules
 from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
 from shoal.cli.mirror_translate import translate_command
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
@@ -74,6 +75,7 @@ def _both_clusters(command: Command) -> Command:
     metavar="earliest|latest|TIME",
     help="Where topics begin that were not copied before; a time by ISO 8601, or in ms.",
 )
+@copy_options
 @click.option(
     "--max-bytes-per-s",
     type=click.IntRange(min=0),
@@ -121,6 +123,7 @@ def _config(options: dict[str, Any]) -> MirrorConfig:
         name=options["name"],
         delivery=options["delivery"],
         start=options["start"],
+        copy=copy_rules(options),
         limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
         handler=options["handler"],
         positions=options["positions"],
@@ -229,6 +232,14 @@ def _told(status: "MirrorStatus", name: str = "") -> str:
     counts = status.counts
     lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
     copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
-    before = f"; {counts.already_there:,} were there" if counts.already_there else ""
     flow = f"{name}: " if name else ""
-    return f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}{before}"
+    told = f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}"
+    for count, what in (
+        (counts.already_there, "records were there"),
+        (counts.trimmed + counts.closed_gaps + counts.split, "batches packed anew"),
+        (counts.damaged, "damaged batches read"),
+        (counts.lost, "offsets LOST at the source before they were copied"),
+        (counts.displaced, "batches displaced: SOMEBODY ELSE writes to the target"),
+    ):
+        told += f"; {count:,} {what}" if count else ""
+    return told

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from shoal.client.appending import Appendix, AppendResult
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
-from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
+from shoal.mirror.deep import Group
 from shoal.mirror.offset_map import Span
-from shoal.mirror.rewrite import prepare_to_append, trimmed_copy
+from shoal.mirror.rewrite import halves, prepare_to_append, trimmed_copy, within_limit
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
 
@@ -33,24 +34,33 @@ class AppendingMirror(PartitionMirror):
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
             return None, []
-        start = max(batch.base_offset, self.position)
-        spans = [Span(start, batch.next_offset - start, batch.record_count)]
+        # Offsets are their own map.
         if batch.base_offset >= self.position:
-            return batch, spans
+            return batch, []
         self.counts.trimmed += 1
         copy = trimmed_copy(batch, from_offset=self.position)
         if copy is None:
             self.counts.dropped_empty += 1
-        return copy, spans
+        return copy, []
 
-    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
-        source_offset = spans[0].source
-        prepare_to_append(batch, max(batch.base_offset, source_offset))
-        if batch.next_offset > next_offset:
-            self.park(f"the handler made more of the batch at {source_offset} than it had", None)
-            return False
-        self._enqueue(Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE))
+    def _accept(self, group: Group) -> bool:
+        source_offset = group.source_offset
+        for batch in group.batches:
+            prepare_to_append(batch, max(batch.base_offset, source_offset))
+            if batch.next_offset > group.next_offset:
+                self.park(
+                    f"the handler made more of the batch at {source_offset} than it had", None
+                )
+                return False
+            pieces = list(within_limit(batch, self.limit_bytes, keep_offsets=True))
+            self.counts.split += len(pieces) - 1
+            for piece in pieces:
+                self._enqueue(self._outgoing(piece, source_offset))
+                source_offset = piece.next_offset
         return True
+
+    def _outgoing(self, batch: Batch, source_offset: int) -> Outgoing:
+        return Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE)
 
     def sendable(self, now: float) -> Outgoing | None:
         return None  # they go by `next_unit`
@@ -112,6 +122,12 @@ class AppendingMirror(PartitionMirror):
             self.park("a later mirror of this name has taken over", "let only one run")
             return
         if code == Code.CORRUPT_MESSAGE and any(self.is_poison(out) for out in unit):
+            if self._damaged is not None:
+                self._read_again(self._damaged)
+            return
+        largest = max(unit, key=lambda outgoing: outgoing.batch.size)
+        if code in TOO_LARGE and largest.batch.record_count > 1:
+            self._split(largest)
             return
         if result.cause is None and not facts_of(code).retriable:
             tp = self.target
@@ -123,3 +139,12 @@ class AppendingMirror(PartitionMirror):
             )
             return
         self.not_before = now + self.backoff.failed()
+
+    def _split(self, outgoing: Outgoing) -> None:
+        self.learn_limit(outgoing.batch)
+        first, second = halves(outgoing.batch, keep_offsets=True)
+        position = self._queue.index(outgoing)
+        self._queue[position] = self._outgoing(first, outgoing.source_offset)
+        self._queue.insert(position + 1, self._outgoing(second, second.base_offset))
+        self.queued_bytes += first.size + second.size - outgoing.batch.size
+        self.counts.split += 1

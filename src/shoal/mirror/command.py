@@ -21,8 +21,8 @@ from functools import partial
 from typing import Final
 
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.core import Counts
 from shoal.mirror.flow import Flow, OnStatus
+from shoal.mirror.intake import Counts
 from shoal.mirror.runner import MirrorStatus
 from shoal.model.errors import ShoalError
 

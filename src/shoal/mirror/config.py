@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from shoal.mirror.beginning import start_timestamp
 from shoal.mirror.checkpoints import check_name
+from shoal.mirror.deep import CODECS, KEEP, DeepRules
 from shoal.mirror.modes import DELIVERIES
 from shoal.mirror.naming import Naming
 from shoal.mirror.patterns import (
@@ -23,6 +24,8 @@ from shoal.mirror.patterns import (
 )
 from shoal.model.errors import ConfigError
 
+ON_BAD_BATCH: Final = ("park", "retry")
+ON_LOSS: Final = ("report", "fail")
 BOOTSTRAP: Final = "bootstrap.servers"
 
 
@@ -72,6 +75,60 @@ class TopicRules:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRules:
+    """How batches are copied, and what happens when one cannot be."""
+
+    # Pass batches on unopened; where not, records are taken apart (`shoal.mirror.deep`).
+    use_raw_bytes: bool = True
+    # The two sides of it by themselves, as KIP-712 names them; None follows `use_raw_bytes`.
+    fetch_raw_bytes: bool | None = None
+    send_raw_bytes: bool | None = None
+    # Topics (names or expressions) that are copied deep although others are not.
+    deep_topics: tuple[str, ...] = ()
+    deep: DeepRules = field(default_factory=DeepRules)
+    # A batch of the source whose checksum is wrong: park its partition, or retry reading it.
+    on_bad_batch: str = "park"
+    # Records that were deleted at the source before they were copied: report, or fail.
+    on_loss: str = "report"
+
+    def __post_init__(self) -> None:
+        sides = (self.is_fetching_raw, self.is_sending_raw)
+        if sides[0] != sides[1]:
+            on, off = ("fetch", "send") if sides[0] else ("send", "fetch")
+            raise ConfigError(
+                f"{on}.raw.bytes is on and {off}.raw.bytes is off: a batch that is fetched "
+                "unopened can only be sent unopened, and records only as records",
+                remedy="set both to the same, or use.raw.bytes alone",
+            )
+        for name, value, legal in (
+            ("on-bad-batch", self.on_bad_batch, ON_BAD_BATCH),
+            ("on-loss", self.on_loss, ON_LOSS),
+            ("compression.type", self.deep.compression_type, (KEEP, *CODECS)),
+        ):
+            if value not in legal:
+                raise ConfigError(
+                    f"{value!r} is no {name}", remedy=f"one of {', '.join(map(str, legal))}"
+                )
+        if self.deep.batch_size_bytes < 1 or self.deep.linger_ms < 0:
+            raise ConfigError(
+                "batch.size must be 1 at least, and linger.ms 0", remedy="leave them out"
+            )
+        Patterns(self.deep_topics)
+
+    @property
+    def is_fetching_raw(self) -> bool:
+        return self.use_raw_bytes if self.fetch_raw_bytes is None else self.fetch_raw_bytes
+
+    @property
+    def is_sending_raw(self) -> bool:
+        return self.use_raw_bytes if self.send_raw_bytes is None else self.send_raw_bytes
+
+    def is_deep(self, topic: str) -> bool:
+        """Whether records of a topic are taken apart."""
+        return not self.is_fetching_raw or Patterns(self.deep_topics).match(topic)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRules:
     """Which consumer groups' positions are brought to the target."""
 
@@ -107,6 +164,7 @@ class MirrorConfig:
     # End when the process that started this one ends.
     stop_with_parent: bool = False
     limits: MirrorLimits = field(default_factory=MirrorLimits)
+    copy: CopyRules = field(default_factory=CopyRules)
     rules: TopicRules = field(default_factory=TopicRules)
     groups: GroupRules = field(default_factory=GroupRules)
     heartbeats: HeartbeatRules = field(default_factory=HeartbeatRules)
@@ -166,6 +224,7 @@ class MirrorConfig:
                     "topics": tuple(body["topics"]),
                     "positions": Path(body["positions"]) if body.get("positions") else None,
                     "limits": MirrorLimits(**body.get("limits", {})),
+                    "copy": _copy_rules(body.get("copy", {})),
                     "rules": TopicRules(**_with_tuples(rules)),
                     "groups": GroupRules(**_with_tuples(body.get("groups", {}))),
                     "heartbeats": HeartbeatRules(**body.get("heartbeats", {})),
@@ -177,3 +236,7 @@ class MirrorConfig:
 
 def _with_tuples(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in body.items()}
+
+
+def _copy_rules(body: Mapping[str, Any]) -> CopyRules:
+    return CopyRules(**{**_with_tuples(body), "deep": DeepRules(**body.get("deep", {}))})

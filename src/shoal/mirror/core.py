@@ -1,4 +1,6 @@
-"""One partition of a mirror: what was fetched goes in, what is to be sent comes out; pure.
+"""One partition of a mirror: what is to be sent to the target, and what became of it; pure.
+
+What was fetched comes in by `shoal.mirror.intake`.
 
 Rules:
 - Batches leave in the order of the source, each with its sequence, and are repeated byte for
@@ -11,7 +13,9 @@ Rules:
 - A *first* batch that is out of sequence is not sent again blindly: the target is asked for
   the last sequence that it has (`inquiring`, `told_last_sequence`).
 - A mirror that goes on where another ended passes over what the target already has: so many
-  records, in whole batches. The last of them must be the target's last.
+  records. The last of them must be the target's last.
+- A batch that the target calls too large goes in pieces, packed anew. Marks for those who go on
+  later stand only where a batch of the source begins.
 - `done` is the source offset below which everything is at the target or was dropped on
   purpose. It is what the mirror may claim.
 - What cannot go on parks the partition with an error that says why; others go on.
@@ -19,22 +23,23 @@ Rules:
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Final, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, facts_of
 from shoal.client.delivery import Identity
-from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import ProduceResult
-from shoal.mirror.handlers import BatchHandler, as_batch
-from shoal.mirror.offset_map import MapWriter, Span
-from shoal.mirror.rewrite import dense_copy, prepare, same_records
-from shoal.model.errors import ShoalError, SystemFailure, WireError
+from shoal.mirror.deep import Group, Rebatcher
+from shoal.mirror.handlers import BatchHandler
+from shoal.mirror.intake import Counts, Intake
+from shoal.mirror.offset_map import MapWriter, Span, cut_spans
+from shoal.mirror.rewrite import ends_like, halves, prepare, rest_of, within_limit
+from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import SEQUENCE_MASK, Batch, iter_batches, sequence_after
+from shoal.wire.batch import NO_SEQUENCE, SEQUENCE_MASK, Batch, sequence_after
 from shoal.wire.errors import CorruptBatch
 
 # What a broker remembers of a producer: older repetitions it cannot tell from new batches.
@@ -42,30 +47,18 @@ IN_FLIGHT_LIMIT: Final = 5
 _log = logging.getLogger(__name__)
 
 _OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
+TOO_LARGE: Final = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 
 
-@dataclass(slots=True)
-class Counts:
-    """What was done so far."""
+class Mark(NamedTuple):
+    """Below the source offset everything is at the target, which has it below its offset."""
 
-    batches: int = 0  # at the target
-    records: int = 0
-    bytes: int = 0
-    trimmed: int = 0  # re-encoded: the fetch began inside the batch
-    closed_gaps: int = 0  # re-encoded: compaction had taken records away
-    changed: int = 0  # by the handler
-    dropped_by_handler: int = 0
-    dropped_aborted: int = 0
-    dropped_control: int = 0
-    dropped_empty: int = 0  # nothing was left in them
-    resent: int = 0
-    already_there: int = 0  # records that the target had from an earlier start
-    displaced: int = 0  # batches not at the expected offset: somebody else writes there
+    source_offset: int
+    sequence: int
+    target_offset: int
 
-    def __iadd__(self, other: "Counts") -> Self:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
-        return self
+
+NOWHERE: Final = Mark(-1, 0, -1)
 
 
 class Outgoing:
@@ -76,6 +69,7 @@ class Outgoing:
         "base_sequence",
         "batch",
         "in_flight",
+        "is_inner",
         "source_offset",
         "spans",
         "target_offset",
@@ -83,11 +77,19 @@ class Outgoing:
     )
 
     def __init__(
-        self, batch: Batch, *, source_offset: int, base_sequence: int, spans: Sequence[Span] = ()
+        self,
+        batch: Batch,
+        *,
+        source_offset: int,
+        base_sequence: int,
+        is_inner: bool = False,
+        spans: Sequence[Span] = (),
     ) -> None:
         self.batch = batch
         self.source_offset = source_offset  # of the first record that it carries, or below
         self.spans = spans  # the source offsets of its records
+        # A later piece of what was one batch: no mirror goes on here.
+        self.is_inner = is_inner
         self.base_sequence = base_sequence
         self.target_offset = -1  # of its first record, once the target has told
         self.in_flight = False
@@ -100,7 +102,7 @@ class Outgoing:
 
 
 @dataclass(slots=True)
-class PartitionMirror:
+class PartitionMirror(Intake):
     """The state of one partition."""
 
     partition: TopicPartition  # of the source
@@ -116,6 +118,10 @@ class PartitionMirror:
     writes_to: TopicPartition | None = None  # the target's, where it has another name
     in_flight_limit: int = IN_FLIGHT_LIMIT
     offsets: MapWriter | None = None  # where each source offset went
+    # Batches above it are known to be refused by the target; 0 for none.
+    limit_bytes: int = 0
+    retries_bad: bool = False  # read a damaged batch again, rather than park the partition
+    rebatcher: Rebatcher | None = None  # takes records apart and together again
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -125,19 +131,27 @@ class PartitionMirror:
     _in_flight: int = 0
     _recovering: bool = False
     _out_of_sequence: bool = False
+    _held: Mark = NOWHERE  # of the batch of which the first of the queue is a piece
+    _damaged: Outgoing | None = None  # to be read again once nothing is in flight
+    _damaged_at: int = -1
 
     @property
     def target(self) -> TopicPartition:
         return self.writes_to or self.partition
 
     @property
-    def done(self) -> int:
-        return self._queue[0].source_offset if self._queue else self.position
+    def mark(self) -> Mark:
+        """One moment at which all below was at the target, at the border of a source's batch."""
+        if not self._queue:
+            return Mark(self.taken_from, self.next_sequence, self.target_offset)
+        first = self._queue[0]
+        if first.is_inner:
+            return self._held
+        return Mark(first.source_offset, first.base_sequence, self.target_offset)
 
     @property
-    def done_sequence(self) -> int:
-        """The sequence of the first record that is not `done`."""
-        return self._queue[0].base_sequence if self._queue else self.next_sequence
+    def done(self) -> int:
+        return self.mark.source_offset
 
     @property
     def lag(self) -> int:
@@ -153,119 +167,77 @@ class PartitionMirror:
         """Whether the target is to be asked for its last sequence, before anything is sent."""
         return self._out_of_sequence and not self._in_flight and self.parked is None
 
-    # From the source.
+    # From `Intake`.
 
-    def fetched(
-        self, records: memoryview, *, aborted: Iterable[tuple[int, int]], last_stable_offset: int
-    ) -> None:
-        """Take in one partition's part of a read-committed fetch from `position`."""
-        self.last_stable_offset = last_stable_offset
-        sieve = Sieve(aborted)
-        try:
-            for batch in iter_batches(records):
-                if batch.last_offset >= self.position and self.parked is None:
-                    self._take(batch, sieve.judge(batch))
-        except WireError as error:
-            self.park(
-                f"the source's batch at offset {self.position} cannot be read: {error}",
-                "look at the source with kafka-dump-log; the other partitions go on",
-            )
+    def _accept(self, group: Group) -> bool:
+        """Queue what the target does not have of some batches of the source; False if that fails.
 
-    def _take(self, batch: Batch, standing: Standing) -> None:
-        # Kept before the header is edited, which forgets it.
-        base_offset, next_offset = batch.base_offset, batch.next_offset
-        if standing is Standing.CONTROL:
-            self.counts.dropped_control += 1
-        elif standing is Standing.ABORTED:
-            self.counts.dropped_aborted += 1
-        else:
-            complete, spans = self._complete(batch)
-            ready = self._handled(complete)
-            if self.parked is not None:
-                return
-            source_offset = max(base_offset, self.position)
-            if ready is not None:
-                if ready is not complete and ready.record_count != sum(s.records for s in spans):
-                    spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
-                if not self._accept(ready, spans, next_offset):
-                    return
-        self.position = next_offset
-
-    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
-        """The batch, or what must go in its place, and the source offsets of its records."""
-        if batch.record_count == 0:
-            self.counts.dropped_empty += 1
-            return None, []
-        if batch.base_offset < self.position:
-            self.counts.trimmed += 1
-        elif not batch.is_dense:
-            self.counts.closed_gaps += 1
-        else:
-            return batch, [Span(batch.base_offset, batch.record_count, batch.record_count)]
-        copied = dense_copy(batch, from_offset=self.position)
-        if copied is None:
-            self.counts.dropped_empty += 1
-            return None, []
-        return copied
-
-    def _handled(self, batch: Batch | None) -> Batch | None:
-        if batch is None or self.handler is None:
-            return batch
-        try:
-            handled = self.handler(self.partition, batch)
-            if handled is batch:
-                return batch
-            if handled is None:
-                self.counts.dropped_by_handler += 1
-                return None
-            changed = as_batch(handled)
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            self.park(f"the handler failed on the batch at {self.position}: {error!r}", None)
-            return None
-        if not changed.is_dense or changed.is_control:
-            self.park("the handler returned a batch with gaps, without records or of control", None)
-            return None
-        self.counts.changed += 1
-        return changed
-
-    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
-        """Number a batch, and queue it if the target does not have it; False if that fails."""
-        prepare(batch, self.identity, self.next_sequence)
-        if self.already_there:
-            return self._pass_over(batch, spans)
-        self._enqueue(
-            Outgoing(
-                batch,
-                source_offset=spans[0].source,
-                base_sequence=self.next_sequence,
-                spans=spans,
-            )
-        )
-        self.next_sequence = sequence_after(batch.last_sequence, 1)
+        They have become other batches, perhaps, and may go in pieces.
+        """
+        spans = group.spans
+        for number, batch in enumerate(group.batches):
+            if self.already_there:
+                if not number:
+                    start = group.source_offset
+                    self._held = Mark(start, self.next_sequence, self.target_offset)
+                count = batch.record_count
+                passed, spans = cut_spans(spans, count)
+                if not self._pass_over(batch, passed, group.source_offset):
+                    return False
+                continue
+            pieces = list(within_limit(batch, self.limit_bytes))
+            self.counts.split += len(pieces) - 1
+            for part, piece in enumerate(pieces):
+                some, spans = cut_spans(spans, piece.record_count)
+                out = Outgoing(
+                    piece,
+                    source_offset=group.source_offset,
+                    base_sequence=self.next_sequence,
+                    is_inner=number + part > 0,
+                    spans=some,
+                )
+                self._number(out)
         return True
+
+    def _number(self, outgoing: Outgoing) -> None:
+        """Queue a batch under the next sequences."""
+        prepare(outgoing.batch, self.identity, self.next_sequence)
+        self._enqueue(outgoing)
+        self.next_sequence = sequence_after(outgoing.batch.last_sequence, 1)
 
     def _enqueue(self, outgoing: Outgoing) -> None:
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.batch.size
 
-    def _pass_over(self, batch: Batch, spans: list[Span]) -> bool:
-        count = batch.record_count
+    def _pass_over(self, batch: Batch, spans: list[Span], source_offset: int) -> bool:
+        """Leave out what the target has of a batch: all of it, or, at the last, its head."""
+        count = min(batch.record_count, self.already_there)
         is_last = count == self.already_there
-        is_other = is_last and self.tail is not None and not same_records(batch, self.tail)
-        if count > self.already_there or is_other:
+        if is_last and self.tail is not None and not ends_like(batch, count, self.tail):
             self.park(
                 f"the target's last {self.already_there} records are not those of the source at "
                 f"{self.position}: batches there have changed since they were copied",
                 "compare both with `shoal mirror verify`, and mirror into a new topic",
             )
             return False
+        there, left = cut_spans(spans, count)
         self.already_there -= count
         self.counts.already_there += count
-        self._map(spans)
+        self._map(there)
         self.target_offset += count
-        self.next_sequence = sequence_after(batch.last_sequence, 1)
+        self.next_sequence = sequence_after(self.next_sequence, count)
         if is_last:
             self.tail = None
+        if count < batch.record_count:
+            self.counts.split += 1
+            rest = Outgoing(
+                rest_of(batch, count),
+                source_offset=source_offset,
+                base_sequence=self.next_sequence,
+                is_inner=True,
+                spans=left,
+            )
+            self._number(rest)
         return True
 
     # To the target.
@@ -274,7 +246,7 @@ class PartitionMirror:
         """The batch to send next, if one may be sent now."""
         if self.parked is not None or self._out_of_sequence or now < self.not_before:
             return None
-        if self._recovering and self._in_flight:
+        if (self._recovering or self._damaged is not None) and self._in_flight:
             return None
         if self._in_flight >= (self.in_flight_limit if self.is_known else 1):
             return None
@@ -302,6 +274,8 @@ class PartitionMirror:
         else:
             self._recovering = True
             self._refused(outgoing, result, now)
+        if self._damaged is not None and not self._in_flight:
+            self._read_again(self._damaged)
 
     def told_last_sequence(self, last_sequence: int | None, *, now: float) -> None:
         """The answer to an inquiry: the last sequence that the target has of our producer.
@@ -342,15 +316,41 @@ class PartitionMirror:
 
     def forget_unsent(self) -> None:
         """Before the end: what was never sent will not be; `position` goes back before it."""
-        while self._queue and not self._queue[-1].tries:
+        if self.rebatcher is not None:
+            self.position = self.rebatcher.forget(self.position)
+        unsent = 0
+        for number, outgoing in enumerate(reversed(self._queue), start=1):
+            if outgoing.tries:
+                break
+            if not outgoing.is_inner:
+                unsent = number  # the whole of a source's batch, never some pieces of it
+        if unsent:
+            self._cut_off(self._queue[-unsent])
+
+    def _cut_off(self, first: Outgoing) -> None:
+        """Forget a batch and all behind it; they are read from the source again."""
+        while self._queue:
             outgoing = self._queue.pop()
             self.queued_bytes -= outgoing.batch.size
-            self.position = outgoing.source_offset
+            if outgoing is first:
+                break
+        self.position = first.source_offset
+        self.next_sequence = max(0, first.base_sequence)
+        if self.rebatcher is not None:
+            self.rebatcher.forget(self.position)
+
+    def _read_again(self, damaged: Outgoing) -> None:
+        self._damaged = None
+        if any(outgoing is damaged for outgoing in self._queue):
+            self._cut_off(damaged)
 
     def _acknowledge(self, outgoing: Outgoing) -> None:
         outgoing.acknowledged = True
         while self._queue and self._queue[0].acknowledged:
-            self._placed(self._queue[0])
+            first = self._queue[0]
+            if not first.is_inner:
+                self._held = Mark(first.source_offset, first.base_sequence, self.target_offset)
+            self._placed(first)
             self._drop_first()
 
     def _drop_first(self) -> None:
@@ -387,20 +387,54 @@ class PartitionMirror:
             return
         if code == Code.CORRUPT_MESSAGE and self.is_poison(outgoing):
             return
+        if code in TOO_LARGE and outgoing.batch.record_count > 1:
+            self._split(outgoing)
+            return
         if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = result.error(self.target)
             self.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
             return
         self.not_before = max(self.not_before, now + self.backoff.failed())
 
+    def _split(self, outgoing: Outgoing) -> None:
+        """Put two batches in the place of one that the target calls too large."""
+        self.learn_limit(outgoing.batch)
+        first, second = halves(outgoing.batch)
+        position = self._queue.index(outgoing)
+        del self._queue[position]
+        sequence, spans = outgoing.base_sequence, list(outgoing.spans)
+        for number, piece in enumerate((first, second)):
+            some, spans = cut_spans(spans, piece.record_count)
+            new = Outgoing(
+                piece,
+                source_offset=outgoing.source_offset,
+                base_sequence=sequence,
+                is_inner=outgoing.is_inner or number > 0,
+                spans=some,
+            )
+            new.tries = outgoing.tries
+            prepare(piece, self.identity, sequence)
+            self._queue.insert(position + number, new)
+            if sequence != NO_SEQUENCE:
+                sequence = sequence_after(piece.last_sequence, 1)
+        self.queued_bytes += first.size + second.size - outgoing.batch.size
+        self.counts.split += 1
+
+    def learn_limit(self, batch: Batch) -> None:
+        """The target calls a batch of this size too large."""
+        if not self.limit_bytes or batch.size <= self.limit_bytes:
+            self.limit_bytes = batch.size - 1
+            text = "%s: the target refuses batches of %d bytes: they are split and packed anew"
+            _log.warning(text, self.target, batch.size)
+
     def is_poison(self, outgoing: Outgoing) -> bool:
+        """Whether a batch is damaged; then the partition is parked, or it is read again."""
         try:
             outgoing.batch.check_crc()
         except CorruptBatch as error:
-            self.park(
-                f"the batch at source offset {outgoing.source_offset} is damaged: {error}",
-                "it is damaged in the source's log; delete the records up to it, or skip it",
-            )
+            self._found_damage(outgoing.source_offset, error)
+            if self.parked is None and self._damaged is None:
+                self._damaged = outgoing
             return True
         return False  # it was damaged on the way: another try may help
 

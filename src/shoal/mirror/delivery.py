@@ -16,21 +16,28 @@ Rules:
 """
 
 import logging
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shoal.client.admin import Resource, ResourceType
 from shoal.client.client import Client
+from shoal.client.codes import Code
 from shoal.client.errors import ClientError
-from shoal.client.results import LATEST
 from shoal.mirror.beginning import start_offsets
 from shoal.mirror.modes import AUTO, COMPARE_AND_APPEND, IDEMPOTENT, TRANSACTIONAL
 from shoal.model.topics import TopicPartition
+from shoal.wire.batch import HEADER_SIZE, LENGTH_END
 from shoal.wire.compare_and_append import FEATURE
 
 EXPIRATION: Final = "producer.id.expiration.ms"
 _MARGIN_MS: Final = 3_600_000
+# Of each partition, to see how old its first records are.
+_LOOK_BYTES: Final = 65_536
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+_LENGTH: Final = struct.Struct(">i")
 
 _log = logging.getLogger(__name__)
 
@@ -80,17 +87,34 @@ class Chooser:
         self, partitions: Sequence[TopicPartition], expiration_ms: int
     ) -> set[str]:
         """Those that begin with records which the target's memory does not cover."""
-        firsts = await start_offsets(self._source, list(partitions), self._start)
         age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
-        limit_ms = max(0, time.time_ns() // 1_000_000 - age_ms)
-        young = await self._source.list_offsets(dict.fromkeys(partitions, limit_ms))
-        ends = await self._source.list_offsets(dict.fromkeys(partitions, LATEST))
+        limit_ms = time.time_ns() // 1_000_000 - age_ms
+        left = await start_offsets(self._source, list(partitions), self._start)
         old = set()
-        for tp in partitions:
-            first_young = young[tp].offset if young[tp].offset >= 0 else ends[tp].offset
-            if firsts[tp] < first_young:
-                old.add(tp.topic)
+        # Only the first partition of a fetch is sure to get a batch: each gets its turn.
+        for _ in partitions:
+            fetched = await self._source.fetch(
+                left, max_wait_ms=0, min_bytes=0, partition_max_bytes=_LOOK_BYTES
+            )
+            for tp, part in fetched.items():
+                times = list(_timestamps(part.records))
+                if any(time_ms < limit_ms for time_ms in times):
+                    old.add(tp.topic)
+                if times or part.error_code != Code.NONE or left[tp] >= part.high_watermark:
+                    del left[tp]
+            if not left:
+                break
+            first = next(iter(left))
+            left[first] = left.pop(first)
         return old
+
+
+def _timestamps(records: memoryview) -> Iterator[int]:
+    """The latest times of the batches in what was fetched, of which the last may be cut."""
+    position = 0
+    while position + HEADER_SIZE <= len(records):
+        yield _MAX_TIMESTAMP.unpack_from(records, position + _MAX_TIMESTAMP_AT)[0]
+        position += LENGTH_END + max(0, _LENGTH.unpack_from(records, position + 8)[0])
 
 
 async def _is_offered(target: Client) -> bool:

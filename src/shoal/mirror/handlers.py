@@ -1,25 +1,69 @@
 """Functions of the user's that see every batch before it is sent.
 
-A handler is called as `handler(partition, batch)` with the `TopicPartition` and the
-`shoal.wire.batch.Batch` as the source stores it, compressed, and returns
-- the same batch, to pass it on;
-- None, to drop it;
-- another batch, or the bytes of one (`shoal.wire.records.encode_batch` makes them), to send
-  that instead. It must hold at least one record and have no gaps.
-Batches of a partition come in order. Aborted and control batches do not come at all.
+A handler is called as `handler(partition, batch)` with the `TopicPartition` of the source and
+
+raw     the `shoal.wire.batch.Batch` as the source stores it, compressed; it returns that batch, or
+        another one, or the bytes of one (`shoal.wire.records.encode_batch` makes them) with at
+        least one record and no gaps;
+deep    (`use.raw.bytes=false`) the records of a batch as `RecordColumns`; it returns those, also
+        after it has changed them, or others, or a list of `shoal.wire.records.Record`;
+
+or None, to drop the batch. Batches of a partition come in order. Aborted and control batches do
+not come at all. A mirror that goes on after a kill calls it again for batches that it has seen
+before, and must get the same.
 """
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
+from shoal.wire.records import Header, Record
 
-Handled = Batch | bytes | bytearray | memoryview | None
-BatchHandler = Callable[[TopicPartition, Batch], Handled]
+
+@dataclass(slots=True)
+class RecordColumns:
+    """The records of one batch, column by column; all columns are equally long."""
+
+    offsets: list[int]
+    timestamps: list[int]  # ms
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[tuple[Header, ...]]
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Self:
+        columns = cls([], [], [], [], [])
+        for record in records:
+            columns.offsets.append(record.offset)
+            columns.timestamps.append(record.timestamp)
+            columns.keys.append(record.key)
+            columns.values.append(record.value)
+            columns.headers.append(record.headers)
+        return columns
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def select(self, wanted: Iterable[bool]) -> "RecordColumns":
+        """Those records for which it is true."""
+        pairs = zip(self.records(), wanted, strict=True)
+        return RecordColumns.of(record for record, is_wanted in pairs if is_wanted)
+
+    def records(self) -> list[Record]:
+        columns = (self.offsets, self.timestamps, self.keys, self.values, self.headers)
+        return [Record(*row) for row in zip(*columns, strict=True)]
+
+
+Raw = Batch | bytes | bytearray | memoryview
+Handled = Raw | RecordColumns | list[Record] | None
+# The batch is a `Batch` or `RecordColumns`, by the mode that its topic is copied in.
+BatchHandler = Callable[[TopicPartition, Any], Handled]
 
 
 def load_handler(name: str) -> BatchHandler:
@@ -43,9 +87,21 @@ def load_handler(name: str) -> BatchHandler:
     return handler  # type: ignore[no-any-return]
 
 
-def as_batch(handled: Batch | bytes | bytearray | memoryview) -> Batch:
-    """What a handler returned, as a batch that may be edited."""
+def as_batch(handled: object) -> Batch:
+    """What a handler of raw batches returned, as a batch that may be edited."""
+    if not isinstance(handled, Raw):
+        raise TypeError(f"it returned {type(handled).__name__}, not a batch")
     view = handled.view if isinstance(handled, Batch) else memoryview(handled).cast("B")
     if view.readonly:
         view = memoryview(bytearray(view))
     return Batch(view)
+
+
+def as_columns(handled: object) -> RecordColumns:
+    """What a handler of records returned."""
+    if isinstance(handled, RecordColumns):
+        handled.records()  # raises if the columns are not equally long
+        return handled
+    if isinstance(handled, list) and all(isinstance(one, Record) for one in handled):
+        return RecordColumns.of(handled)
+    raise TypeError(f"it returned {type(handled).__name__}, not RecordColumns or a list of Record")

@@ -76,12 +76,7 @@ class CheckpointKeeper:
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
         for mirror in mirrors:
             old = self._written[mirror.target]
-            new = replace(
-                old,
-                source_offset=mirror.done,
-                sequence=mirror.done_sequence,
-                target_offset=mirror.target_offset,
-            )
+            new = replace(old, **mirror.mark._asdict())
             if new != old:
                 moved[mirror.target] = new
                 if mirror.offsets is not None:

@@ -39,7 +39,7 @@ from shoal.mirror.checkpoints import (
     encode_checkpoints,
 )
 from shoal.mirror.config import MirrorLimits
-from shoal.mirror.core import Outgoing, PartitionMirror
+from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.modes import TRANSACTIONAL
 from shoal.mirror.offset_map import MapWriter
 from shoal.mirror.resume import Resume
@@ -329,7 +329,8 @@ class TransactionLane:
         code = outcome.error_code
         if outcome.cause is not None or code in _OF_THE_TRANSACTION:
             return
-        if code == Code.CORRUPT_MESSAGE and mirror.is_poison(outgoing):
+        if code in TOO_LARGE and outgoing.batch.record_count > 1:
+            mirror.learn_limit(outgoing.batch)
             return
         if outcome.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = outcome.error(mirror.target)

@@ -68,6 +68,26 @@ def spans_of(offsets: Iterable[int]) -> list[Span]:
     return spans
 
 
+def cut_spans(spans: Iterable[Span], records: int) -> tuple[list[Span], list[Span]]:
+    """The spans of the first so many records, and those of the others."""
+    head: list[Span] = []
+    rest: list[Span] = []
+    for span in spans:
+        inside = min(records, span.records)
+        records -= inside
+        if inside == span.records:
+            head.append(span)
+        elif not inside:
+            rest.append(span)
+        else:
+            # Where records do not stand for offsets, all offsets go with the first of them.
+            sources = inside if span.sources == span.records else span.sources
+            end = span.source + sources
+            head.append(Span(span.source, sources, inside))
+            rest.append(Span(end, span.sources - sources, span.records - inside))
+    return head, rest
+
+
 class MapWriter:
     """The end of a partition's map, as a running mirror extends it."""
 

@@ -13,7 +13,8 @@ Rules, as in MirrorMaker 2:
 - Flows are off unless `A->B.enabled` is true. Topics get the source's alias before their names
   unless the policy is the identity.
 - What this mirror has of its own stands under `shoal.` (`shoal.name`, `shoal.delivery`,
-  `shoal.start`, `shoal.max.bytes.per.s`).
+  `shoal.start`, `shoal.max.bytes.per.s`, `shoal.deep.topics`, `shoal.on.bad.batch`,
+  `shoal.on.loss`); what KIP-712 names has its name.
 - A key that changes nothing here is named, so that nobody counts on it.
 """
 
@@ -26,12 +27,14 @@ from shoal.client.config import ClientConfig
 from shoal.client.properties import declared_properties, load_properties
 from shoal.mirror.config import (
     BOOTSTRAP,
+    CopyRules,
     GroupRules,
     HeartbeatRules,
     MirrorConfig,
     MirrorLimits,
     TopicRules,
 )
+from shoal.mirror.deep import KEEP, DeepRules
 from shoal.mirror.naming import IDENTITY, PREFIX, Naming
 from shoal.mirror.patterns import CONFIGS_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, listed
 from shoal.model.errors import ConfigError
@@ -121,6 +124,7 @@ class _Reader:
             name=text("shoal.name", f"{source}--{target}"),
             delivery=text("shoal.delivery", "idempotent"),
             start=text("shoal.start", "earliest"),
+            copy=self._copy_rules(settings),
             limits=MirrorLimits(max_bytes_per_s=int(number("shoal.max.bytes.per.s", 0))),
             rules=TopicRules(
                 exclude=settings.listed("topics.exclude", TOPICS_EXCLUDE),
@@ -147,6 +151,23 @@ class _Reader:
                 emit=flag("emit.heartbeats.enabled", True),
                 every_s=number("emit.heartbeats.interval.seconds", 1),
             ),
+        )
+
+    def _copy_rules(self, settings: "_Settings") -> CopyRules:
+        text, flag, number = settings.text, settings.flag, settings.number
+        use_raw = flag("use.raw.bytes", True)
+        return CopyRules(
+            use_raw_bytes=use_raw,
+            fetch_raw_bytes=flag("fetch.raw.bytes", use_raw),
+            send_raw_bytes=flag("send.raw.bytes", use_raw),
+            deep_topics=settings.listed("shoal.deep.topics", ()),
+            deep=DeepRules(
+                compression_type=text("compression.type", KEEP),
+                batch_size_bytes=int(number("batch.size", DeepRules().batch_size_bytes)),
+                linger_ms=int(number("linger.ms", 0)),
+            ),
+            on_bad_batch=text("shoal.on.bad.batch", "park"),
+            on_loss=text("shoal.on.loss", "report"),
         )
 
     def _client(self, alias: str, role: str) -> dict[str, str]:

@@ -13,9 +13,8 @@ from typing import Final
 
 from shoal.client.delivery import Identity
 from shoal.mirror.core import Outgoing, PartitionMirror
-from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import prepare
-from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
+from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -26,12 +25,10 @@ class RepeatingMirror(PartitionMirror):
 
     in_flight_limit: int = 1
 
-    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
-        prepare(batch, NOBODY, NO_SEQUENCE)
-        self._enqueue(
-            Outgoing(batch, source_offset=spans[0].source, base_sequence=NO_SEQUENCE, spans=spans)
-        )
-        return True
+    def _number(self, outgoing: Outgoing) -> None:
+        prepare(outgoing.batch, NOBODY, NO_SEQUENCE)
+        outgoing.base_sequence = NO_SEQUENCE
+        self._enqueue(outgoing)
 
     def _placed(self, outgoing: Outgoing) -> None:
         # A batch that is not where it was expected may stand behind its own first copy.

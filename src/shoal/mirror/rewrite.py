@@ -10,6 +10,8 @@ Rules:
 - `dense_copy` decodes, and so checks the CRC first: encoding anew would make damage valid.
 """
 
+from collections.abc import Iterator
+
 from shoal.client.delivery import Identity
 from shoal.mirror.offset_map import Span, spans_of
 from shoal.wire.batch import (
@@ -21,7 +23,7 @@ from shoal.wire.batch import (
     TIMESTAMP_TYPE_BIT,
     Batch,
 )
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records import Header, Record, decode_records, encode_batch
 
 
 def prepare(batch: Batch, identity: Identity, base_sequence: int) -> None:
@@ -50,17 +52,8 @@ def prepare_to_append(batch: Batch, base_offset: int) -> None:
 
 def trimmed_copy(batch: Batch, *, from_offset: int) -> Batch | None:
     """The records at and above an offset, at their offsets, or None if there are none."""
-    records = _records_from(batch, from_offset)
-    if not records:
-        return None
-    copy = encode_batch(
-        records,
-        codec=batch.codec,
-        base_offset=from_offset,
-        keep_offsets=True,
-        last_offset_delta=batch.last_offset - from_offset,
-    )
-    return Batch(memoryview(copy))
+    records = records_from(batch, from_offset)
+    return _packed(records, batch, span=(from_offset, batch.last_offset)) if records else None
 
 
 def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | None:
@@ -72,26 +65,73 @@ def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | 
     producer, also where the source's broker put its own beside them: as in a batch that goes
     unopened.
     """
-    records = _records_from(batch, from_offset)
+    records = records_from(batch, from_offset)
     if not records:
         return None
-    spans = spans_of(record.offset for record in records)
-    return Batch(memoryview(encode_batch(records, codec=batch.codec))), spans
+    return _packed(records, batch), spans_of(record.offset for record in records)
 
 
-def _records_from(batch: Batch, offset: int) -> list[Record]:
+def records_from(batch: Batch, offset: int) -> list[Record]:
+    """The records at and above an offset, with the producer's timestamps."""
     batch.check_crc()
     batch.edit(attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT)
     return [record for record in decode_records(batch) if record.offset >= offset]
 
 
-def same_records(batch: Batch, other: Batch) -> bool:
-    """Whether two batches carry the same keys, values and headers in the same order."""
-    if batch.record_count != other.record_count:
-        return False
-    if batch.codec == other.codec and batch.records == other.records:
+def within_limit(batch: Batch, limit_bytes: int, *, keep_offsets: bool = False) -> Iterator[Batch]:
+    """The batch in pieces of at most so many bytes, if it can be cut; 0 for no limit."""
+    if not limit_bytes or batch.size <= limit_bytes or batch.record_count < 2:
+        yield batch
+        return
+    for half in halves(batch, keep_offsets=keep_offsets):
+        yield from within_limit(half, limit_bytes, keep_offsets=keep_offsets)
+
+
+def halves(batch: Batch, *, keep_offsets: bool = False) -> tuple[Batch, Batch]:
+    """The first and the second half of the records, each in a batch of its own."""
+    records = records_from(batch, 0)
+    middle = len(records) // 2
+    if not keep_offsets:
+        first, second = (_packed(some, batch) for some in (records[:middle], records[middle:]))
+        return first, second
+    border = records[middle].offset
+    return (
+        _packed(records[:middle], batch, span=(batch.base_offset, border - 1)),
+        _packed(records[middle:], batch, span=(border, batch.last_offset)),
+    )
+
+
+def rest_of(batch: Batch, count: int) -> Batch:
+    """The records behind the first so many."""
+    return _packed(records_from(batch, 0)[count:], batch)
+
+
+def _packed(records: list[Record], like: Batch, span: tuple[int, int] | None = None) -> Batch:
+    if span is None:
+        return Batch(memoryview(encode_batch(records, codec=like.codec)))
+    first, last = span
+    packed = encode_batch(
+        records,
+        codec=like.codec,
+        base_offset=first,
+        keep_offsets=True,
+        last_offset_delta=last - first,
+    )
+    return Batch(memoryview(packed))
+
+
+def ends_like(batch: Batch, count: int, other: Batch) -> bool:
+    """Whether the first so many records of a batch end with what another one ends with.
+
+    Keys, values and headers are compared. The other batch may hold more than that, or less.
+    """
+    is_whole = batch.record_count == other.record_count == count
+    if is_whole and batch.codec == other.codec and batch.records == other.records:
         return True
-    ours, theirs = decode_records(batch), decode_records(other)
-    return [(r.key, r.value, r.headers) for r in ours] == [
-        (r.key, r.value, r.headers) for r in theirs
-    ]
+    ours, theirs = decode_records(batch)[:count], decode_records(other)
+    common = min(len(ours), len(theirs))
+    return [_content(one) for one in ours[-common:]] == [_content(one) for one in theirs[-common:]]
+
+
+def _content(record: Record) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+    return record.key, record.value, record.headers

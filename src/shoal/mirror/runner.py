@@ -27,8 +27,9 @@ from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
-from shoal.mirror.core import IN_FLIGHT_LIMIT, Counts, Outgoing, PartitionMirror
+from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.delivery import Chosen
+from shoal.mirror.intake import Counts
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.producers import last_sequence_of
 from shoal.model.errors import ShoalError, WireError
@@ -190,6 +191,7 @@ class MirrorRunner:
             return
         now = self._loop.time()
         if not self._stopping:
+            self._flush(now)
             self._start_fetches(now)
         self._start_produces(now)
         self._start_inquiries()
@@ -200,6 +202,14 @@ class MirrorRunner:
             return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
         parked = [mirror.parked is not None for mirror in self._partitions.values()]
         return bool(parked) and all(parked)
+
+    def _flush(self, now: float) -> None:
+        """In deep mode: let go what has been gathered for long enough."""
+        for mirror in self._partitions.values():
+            rebatcher = mirror.rebatcher
+            if rebatcher is not None and mirror.parked is None and rebatcher.is_due(now):
+                mirror.flush()
+                self._lane.wake()
 
     def _start_fetches(self, now: float) -> None:
         queued_bytes = sum(mirror.queued_bytes for mirror in self._partitions.values())
@@ -308,6 +318,11 @@ class MirrorRunner:
     def _wake_later(self, now: float) -> None:
         """Pump again when the next back-off is over."""
         times = [m.not_before for m in self._partitions.values() if m.queued_bytes]
+        times += [
+            m.rebatcher.due_at
+            for m in self._partitions.values()
+            if m.rebatcher is not None and m.rebatcher.due_at is not None
+        ]
         times += self._fetch_after.values()
         times.append(self._send_after)
         times += self._source.not_before.values()
@@ -375,9 +390,11 @@ class MirrorRunner:
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
             elif self._is_same_topic(mirror):
-                mirror.fetched(
+                is_good = mirror.fetched(
                     part.records, aborted=part.aborted, last_stable_offset=part.last_stable_offset
                 )
+                if not is_good:
+                    self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
 
     def _is_same_topic(self, mirror: PartitionMirror) -> bool:
         topic = mirror.partition.topic

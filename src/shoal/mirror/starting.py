@@ -6,6 +6,7 @@ of `PartitionMirror`. How each topic is delivered is chosen here, when it begins
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
@@ -13,6 +14,7 @@ from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic, NewBlocks
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import PartitionMirror
+from shoal.mirror.deep import Rebatcher
 from shoal.mirror.delivery import Chooser, Chosen
 from shoal.mirror.handlers import load_handler
 from shoal.mirror.keeper import CheckpointKeeper
@@ -26,6 +28,14 @@ from shoal.mirror.transactional import TransactionalMirror
 from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
+
+
+class Common(TypedDict):
+    """What all kinds of `PartitionMirror` are told alike."""
+
+    writes_to: TopicPartition
+    retries_bad: bool
+    rebatcher: Rebatcher | None
 
 
 class Starter:
@@ -110,6 +120,15 @@ class Starter:
         self.keeper.follow(begun.values())
         return begun
 
+    def _common(self, route: Route, *, keeps_offsets: bool = False) -> Common:
+        rules = self._config.copy
+        is_deep = rules.is_deep(route.source.topic)
+        return {
+            "writes_to": route.target,
+            "retries_bad": rules.on_bad_batch == "retry",
+            "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
+        }
+
     def _sequenced(self, route: Route, start: Start) -> PartitionMirror:
         checkpoint = start.checkpoint
         return PartitionMirror(
@@ -123,7 +142,7 @@ class Starter:
             already_there=start.already_there,
             is_known=start.is_known,
             tail=start.tail,
-            writes_to=route.target,
+            **self._common(route),
         )
 
     def _repeating(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
@@ -134,7 +153,7 @@ class Starter:
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
-            writes_to=route.target,
+            **self._common(route),
         )
 
     def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
@@ -146,7 +165,7 @@ class Starter:
             self._handler,
             target_offset=checkpoint.target_offset,
             mirror_epoch=checkpoint.mirror_epoch,
-            writes_to=route.target,
+            **self._common(route, keeps_offsets=True),
         )
 
     def _transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
@@ -157,5 +176,5 @@ class Starter:
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
-            writes_to=route.target,
+            **self._common(route),
         )

@@ -4,6 +4,8 @@ Rules:
 - Batches are taken from the head of the queue into a transaction, and leave it when that is
   committed. A transaction that failed is forgotten: the partition goes back to its last
   committed position (`go_back`) and reads from the source again.
+- Checksums are looked at before a batch is taken: a damaged one would cost all partitions their
+  transaction. The pieces of one batch go in one transaction.
 - Within a transaction batches stand one behind the other at the target, and between two
   transactions stands the marker that ended the first. Anything else is somebody else's.
 """
@@ -12,8 +14,8 @@ from dataclasses import dataclass
 
 from shoal.client.results import ProduceResult
 from shoal.mirror.core import Outgoing, PartitionMirror
-from shoal.mirror.offset_map import MapWriter, Span
-from shoal.wire.batch import NO_SEQUENCE, Batch
+from shoal.mirror.offset_map import MapWriter
+from shoal.wire.batch import NO_SEQUENCE
 
 
 @dataclass(slots=True)
@@ -23,12 +25,10 @@ class TransactionalMirror(PartitionMirror):
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
     _expected: int = -1  # where the next batch should be; -1 while that is not known
 
-    def _accept(self, batch: Batch, spans: list[Span], next_offset: int) -> bool:
+    def _number(self, outgoing: Outgoing) -> None:
         # The session that sends it writes the header.
-        self._enqueue(
-            Outgoing(batch, source_offset=spans[0].source, base_sequence=NO_SEQUENCE, spans=spans)
-        )
-        return True
+        outgoing.base_sequence = NO_SEQUENCE
+        self._enqueue(outgoing)
 
     def sendable(self, now: float) -> Outgoing | None:
         return None  # they go by `take`
@@ -44,12 +44,15 @@ class TransactionalMirror(PartitionMirror):
             return taken
         for outgoing in list(self._queue)[self._taken :]:
             room_bytes -= outgoing.batch.size
-            if taken and room_bytes < 0:
+            if taken and room_bytes < 0 and not outgoing.is_inner:
                 break
-            taken.append(outgoing)
-        for outgoing in taken:
+            if self.is_poison(outgoing):
+                break
             self.sent(outgoing)
-        self._taken += len(taken)
+            self._taken += 1
+            taken.append(outgoing)
+        if self._damaged is not None:
+            self._read_again(self._damaged)
         return taken
 
     def written(self, outgoing: Outgoing, result: ProduceResult) -> None:
@@ -93,6 +96,8 @@ class TransactionalMirror(PartitionMirror):
     def go_back(self, source_offset: int, target_offset: int) -> None:
         """Forget what is not committed."""
         self._queue.clear()
+        if self.rebatcher is not None:
+            self.rebatcher.forget(source_offset)
         self.queued_bytes = 0
         self._taken = self._in_flight = 0
         self._expected = -1

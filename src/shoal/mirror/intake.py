@@ -1,0 +1,206 @@
+"""One partition of a mirror, on the side of the source: which batches are to be sent; pure.
+
+Rules:
+- A batch goes as it is if it can. It is encoded anew where the copy begins inside of it, where
+  compaction has left gaps, and in deep mode (`shoal.mirror.deep`), which takes all apart.
+- Aborted and control batches are dropped by their headers.
+- A batch that cannot be read parks the partition, or is read again after a while, as told.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Self
+
+from shoal.client.isolation import Sieve, Standing
+from shoal.mirror.deep import Group, Rebatcher
+from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_columns
+from shoal.mirror.offset_map import Span
+from shoal.mirror.rewrite import dense_copy, records_from
+from shoal.model.errors import ShoalError, WireError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch, iter_batches
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done so far."""
+
+    batches: int = 0  # at the target
+    records: int = 0
+    bytes: int = 0
+    trimmed: int = 0  # re-encoded: the fetch began inside the batch
+    closed_gaps: int = 0  # re-encoded: compaction had taken records away
+    split: int = 0  # re-encoded: pieces beyond the first of a batch that was too large
+    changed: int = 0  # by the handler
+    dropped_by_handler: int = 0
+    dropped_aborted: int = 0
+    dropped_control: int = 0
+    dropped_empty: int = 0  # nothing was left in them
+    resent: int = 0
+    already_there: int = 0  # records that the target had from an earlier start
+    displaced: int = 0  # batches not at the expected offset: somebody else writes there
+    damaged: int = 0  # batches of the source whose checksum is wrong, each time they were read
+    lost: int = 0  # source offsets that were deleted before they could be copied
+
+    def __iadd__(self, other: "Counts") -> Self:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        return self
+
+
+class Intake:
+    """What `PartitionMirror` does with what was fetched."""
+
+    partition: TopicPartition
+    position: int
+    handler: BatchHandler | None
+    rebatcher: Rebatcher | None
+    counts: Counts
+    parked: ShoalError | None
+    last_stable_offset: int
+    retries_bad: bool
+    _damaged_at: int
+
+    def fetched(
+        self, records: memoryview, *, aborted: Iterable[tuple[int, int]], last_stable_offset: int
+    ) -> bool:
+        """Take in one partition's part of a read-committed fetch from `position`.
+
+        Returns False if a batch of it must be read again after a while.
+        """
+        self.last_stable_offset = last_stable_offset
+        sieve = Sieve(aborted)
+        try:
+            for batch in iter_batches(records):
+                if batch.last_offset >= self.position and self.parked is None:
+                    self._take(batch, sieve.judge(batch))
+        except WireError as error:
+            self._found_damage(self.position, error)
+            return False
+        return True
+
+    @property
+    def taken_from(self) -> int:
+        """The source offset below which everything is queued, or was."""
+        if self.rebatcher is not None and self.rebatcher.is_filled:
+            return self.rebatcher.source_offset
+        return self.position
+
+    def _found_damage(self, offset: int, error: WireError) -> None:
+        self.counts.damaged += 1
+        if not self.retries_bad:
+            self.park(
+                f"the batch at source offset {offset} is damaged: {error}",
+                "look at the source with kafka-dump-log; the other partitions go on",
+            )
+        elif self._damaged_at != offset:
+            self._damaged_at = offset
+            text = "%s: the source's batch at offset %d is damaged and is read again: %s"
+            _log.error(text, self.partition, offset, error)
+
+    def _take(self, batch: Batch, standing: Standing) -> None:
+        # Kept before the header is edited, which forgets it.
+        base_offset, next_offset = batch.base_offset, batch.next_offset
+        if standing is Standing.CONTROL:
+            self.counts.dropped_control += 1
+        elif standing is Standing.ABORTED:
+            self.counts.dropped_aborted += 1
+        elif self.rebatcher is not None:
+            if not self._take_apart(self.rebatcher, batch):
+                return
+        else:
+            source_offset = max(base_offset, self.position)
+            complete, spans = self._complete(batch)
+            ready = self._handled(complete)
+            if self.parked is not None:
+                return
+            if ready is not None:
+                if ready is not complete and ready.record_count != sum(s.records for s in spans):
+                    spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
+                if not self._accept(Group([ready], spans, source_offset, next_offset)):
+                    return
+        self.position = next_offset
+
+    def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
+        """The batch, or what must go in its place, and the source offsets of its records."""
+        if batch.record_count == 0:
+            self.counts.dropped_empty += 1
+            return None, []
+        if batch.base_offset < self.position:
+            self.counts.trimmed += 1
+        elif not batch.is_dense:
+            self.counts.closed_gaps += 1
+        else:
+            return batch, [Span(batch.base_offset, batch.record_count, batch.record_count)]
+        copied = dense_copy(batch, from_offset=self.position)
+        if copied is None:
+            self.counts.dropped_empty += 1
+            return None, []
+        return copied
+
+    def _handled(self, batch: Batch | None) -> Batch | None:
+        if batch is None or self.handler is None:
+            return batch
+        try:
+            handled = self.handler(self.partition, batch)
+            if handled is batch:
+                return batch
+            if handled is None:
+                self.counts.dropped_by_handler += 1
+                return None
+            changed = as_batch(handled)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            self.park(f"the handler failed on the batch at {self.position}: {error!r}", None)
+            return None
+        if not changed.is_dense or changed.is_control:
+            self.park("the handler returned a batch with gaps, without records or of control", None)
+            return None
+        self.counts.changed += 1
+        return changed
+
+    # Deep mode.
+
+    def _take_apart(self, rebatcher: Rebatcher, batch: Batch) -> bool:
+        source_offset, next_offset = max(batch.base_offset, self.position), batch.next_offset
+        if not batch.record_count:
+            self.counts.dropped_empty += 1
+            return True
+        columns = RecordColumns.of(records_from(batch, self.position))
+        handled = self._handled_columns(columns)
+        if self.parked is not None:
+            return False
+        if handled is not None and len(handled):
+            rebatcher.add(handled.records(), batch.codec, (source_offset, next_offset))
+        return not rebatcher.is_full or self.flush()
+
+    def _handled_columns(self, columns: RecordColumns) -> RecordColumns | None:
+        if self.handler is None:
+            return columns
+        try:
+            handled = self.handler(self.partition, columns)
+            if handled is None:
+                self.counts.dropped_by_handler += 1
+                return None
+            changed = as_columns(handled)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            self.park(f"the handler failed on the records at {self.position}: {error!r}", None)
+            return None
+        self.counts.changed += changed is not columns
+        return changed
+
+    def flush(self) -> bool:
+        """In deep mode: queue what was gathered, as one batch or several; False if that fails."""
+        if self.rebatcher is None or not self.rebatcher.is_filled:
+            return True
+        return self._accept(self.rebatcher.take())
+
+    # Of `PartitionMirror`.
+
+    def park(self, message: str, remedy: str | None) -> None:
+        raise NotImplementedError
+
+    def _accept(self, group: Group) -> bool:
+        raise NotImplementedError

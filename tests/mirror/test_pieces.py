@@ -1,0 +1,250 @@
+"""Batches that cannot go as they are: too large, damaged, taken apart; pure."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.client.backoff import Backoff
+from shoal.client.delivery import Identity
+from shoal.mirror.appending import AppendingMirror
+from shoal.mirror.config import CopyRules
+from shoal.mirror.core import Mark, PartitionMirror
+from shoal.mirror.deep import DeepRules, Rebatcher
+from shoal.mirror.handlers import RecordColumns
+from shoal.mirror.repeating import NOBODY
+from shoal.mirror.transactional import TransactionalMirror
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
+from shoal.wire.compression import Codec
+from shoal.wire.records import decode_records
+from support.mirror_batches import SequencedTarget, record_set, stored_batch
+
+PARTITION = TopicPartition("t", 0)
+IDENTITY = Identity(77, 2)
+ROOM = 1 << 20
+
+
+def _mirror(position: int = 0, **options: object) -> PartitionMirror:
+    backoff = Backoff(100, 1000, chance=lambda: 0.5)
+    return PartitionMirror(PARTITION, IDENTITY, position, backoff, **options)  # type: ignore[arg-type]
+
+
+def _feed(mirror: PartitionMirror, *batches: bytearray) -> bool:
+    return mirror.fetched(record_set(*batches), aborted=(), last_stable_offset=1000)
+
+
+def _send(mirror: PartitionMirror, target: SequencedTarget, most: int = 1000) -> None:
+    """Send and answer, so many batches at most."""
+    now = 0.0
+    while most and (outgoing := mirror.sendable(now)) is not None:
+        mirror.sent(outgoing)
+        mirror.answered(outgoing, target.append(outgoing.batch), now=now)
+        now, most = now + 10, most - 1
+
+
+def _values(target: SequencedTarget) -> list[int]:
+    return [int(value) for value in target.values]
+
+
+def test_a_batch_that_is_too_large_goes_in_pieces() -> None:
+    target, mirror = SequencedTarget(limit_bytes=300), _mirror()
+    _feed(mirror, stored_batch(0, 3), stored_batch(3, 20), stored_batch(23, 2))
+    _send(mirror, target)
+    assert _values(target) == list(range(25))
+    assert (mirror.counts.split, mirror.counts.records) == (3, 25)
+    assert (mirror.mark, mirror.queued_bytes) == (Mark(25, 25, 25), 0)
+    assert all(len(batch) <= 300 for batch in target.batches)
+    # What is known to be too large is not tried again.
+    tries = mirror.counts.resent
+    _feed(mirror, stored_batch(25, 20))
+    _send(mirror, target)
+    assert (_values(target), mirror.counts.resent) == (list(range(45)), tries)
+
+
+def test_one_record_that_is_too_large_parks_the_partition() -> None:
+    target, mirror = SequencedTarget(limit_bytes=70), _mirror()
+    _feed(mirror, stored_batch(0, 1))
+    _send(mirror, target)
+    assert "refuses the batch of 0" in str(mirror.parked)
+
+
+@given(pieces=st.integers(0, 30), batches=st.lists(st.integers(1, 9), min_size=1, max_size=8))
+def test_a_mirror_that_was_killed_among_pieces_goes_on(pieces: int, batches: list[int]) -> None:
+    stored, first = [], 0
+    for count in batches:
+        stored.append(stored_batch(first, count))
+        first += count
+    target, killed = SequencedTarget(limit_bytes=160), _mirror()
+    _feed(killed, *stored)
+    _send(killed, target, most=pieces)
+    mark = killed.mark
+    there = len(target.values) - mark.target_offset
+    heir = _mirror(
+        mark.source_offset,
+        next_sequence=mark.sequence,
+        target_offset=mark.target_offset,
+        already_there=there,
+        is_known=bool(target.values),
+        tail=Batch(memoryview(bytearray(target.batches[-1]))) if there else None,
+    )
+    _feed(heir, *stored)
+    _send(heir, target)
+    assert (heir.parked, _values(target)) == (None, list(range(first)))
+    assert heir.mark == Mark(first, first, first)
+
+
+def test_batches_that_were_cut_otherwise_are_the_same_records() -> None:
+    target, mirror = SequencedTarget(), _mirror()
+    _feed(mirror, stored_batch(0, 3), stored_batch(3, 3))
+    _send(mirror, target)
+    tail = Batch(memoryview(bytearray(target.batches[-1])))
+    heir = _mirror(already_there=6, is_known=True, tail=tail)
+    _feed(heir, stored_batch(0, 4), stored_batch(4, 5))
+    _send(heir, target)
+    assert (heir.parked, _values(target)) == (None, list(range(9)))
+
+
+def test_what_was_never_sent_gives_its_sequences_back() -> None:
+    target, mirror = SequencedTarget(), _mirror()
+    _feed(mirror, stored_batch(0, 3), stored_batch(3, 3), stored_batch(6, 3))
+    _send(mirror, target, most=1)
+    mirror.forget_unsent()
+    assert (mirror.mark, mirror.position) == (Mark(3, 3, 3), 3)
+
+
+def test_a_damaged_batch_is_read_again_if_so_told() -> None:
+    target, mirror = SequencedTarget(), _mirror(retries_bad=True)
+    damaged = stored_batch(3, 3)
+    damaged[-1] ^= 1
+    _feed(mirror, stored_batch(0, 3), damaged, stored_batch(6, 3))
+    for _ in range(2):
+        _send(mirror, target)
+        assert (mirror.parked, mirror.position, mirror.done) == (None, 3, 3)
+        _feed(mirror, damaged, stored_batch(6, 3))
+    assert mirror.counts.damaged == 2
+    _send(mirror, target)
+    _feed(mirror, stored_batch(3, 3), stored_batch(6, 3))
+    _send(mirror, target)
+    assert _values(target) == list(range(9))
+
+
+def test_a_damaged_header_is_read_again_if_so_told() -> None:
+    mirror = _mirror(retries_bad=True)
+    assert _feed(mirror, stored_batch(0, 3), bytearray(100)) is False
+    assert (mirror.parked, mirror.position) == (None, 3)
+    assert _feed(mirror, stored_batch(3, 3)) is True
+    assert mirror.position == 6
+
+
+@pytest.mark.parametrize("retries", [False, True])
+def test_a_damaged_batch_is_kept_out_of_transactions(retries: bool) -> None:
+    backoff = Backoff(100, 1000)
+    mirror = TransactionalMirror(PARTITION, NOBODY, 0, backoff, retries_bad=retries)
+    damaged = stored_batch(3, 3)
+    damaged[-1] ^= 1
+    _feed(mirror, stored_batch(0, 3), damaged, stored_batch(6, 3))
+    assert [out.source_offset for out in mirror.take(ROOM)] == [0]
+    assert (mirror.parked is None) is retries
+    assert (mirror.position, mirror.next_position) == (3, 3)
+
+
+def test_the_pieces_of_a_batch_go_in_one_transaction() -> None:
+    mirror = TransactionalMirror(PARTITION, NOBODY, 0, Backoff(100, 1000), limit_bytes=160)
+    _feed(mirror, stored_batch(0, 8), stored_batch(8, 2))
+    taken = mirror.take(1)
+    assert sum(out.batch.record_count for out in taken) == 8
+    assert (len(taken), mirror.next_position) == (4, 8)
+
+
+# Deep mode.
+
+
+def _deep(size: int = 200, **options: object) -> PartitionMirror:
+    rules = DeepRules(compression_type="zstd", batch_size_bytes=size, linger_ms=100)
+    return _mirror(0, rebatcher=Rebatcher(rules), **options)
+
+
+def test_records_are_packed_anew_and_nothing_waits_for_longer_than_told() -> None:
+    target, mirror = SequencedTarget(), _deep()
+    _feed(mirror, *(stored_batch(first, 2, codec=Codec.GZIP) for first in range(0, 20, 2)))
+    _send(mirror, target)
+    sizes = [Batch(memoryview(bytearray(each))).record_count for each in target.batches]
+    assert (max(sizes), mirror.done) == (5, sum(sizes))
+    assert {Batch(memoryview(bytearray(each))).codec for each in target.batches} == {Codec.ZSTD}
+    rebatcher = mirror.rebatcher
+    assert rebatcher is not None
+    assert rebatcher.is_filled
+    assert (rebatcher.is_due(5.0), rebatcher.is_due(5.05), rebatcher.is_due(5.2)) == (
+        False,
+        False,
+        True,
+    )
+    mirror.flush()
+    _send(mirror, target)
+    assert (_values(target), mirror.done) == (list(range(20)), 20)
+    assert decode_records(Batch(memoryview(bytearray(target.batches[0]))))[0].headers
+
+
+def _only_even(_partition: TopicPartition, batch: RecordColumns) -> RecordColumns:
+    batch.values = [b"0" + (value or b"") for value in batch.values]
+    return batch.select(offset % 2 == 0 for offset in batch.offsets)
+
+
+def test_a_handler_changes_columns() -> None:
+    target, mirror = SequencedTarget(), _deep(handler=_only_even)
+    _feed(mirror, stored_batch(0, 10))
+    mirror.flush()
+    _send(mirror, target)
+    assert (_values(target), mirror.done) == ([0, 2, 4, 6, 8], 10)
+
+
+@given(sent=st.integers(0, 12), size=st.integers(1, 600))
+def test_a_deep_mirror_that_was_killed_goes_on(sent: int, size: int) -> None:
+    stored = [stored_batch(first, 7) for first in range(0, 42, 7)]
+    target, killed = SequencedTarget(), _deep(size, handler=_only_even)
+    _feed(killed, *stored)
+    killed.flush()
+    _send(killed, target, most=sent)
+    mark = killed.mark
+    there = len(target.values) - mark.target_offset
+    heir = _deep(size, handler=_only_even)
+    heir.position, heir.next_sequence, heir.target_offset = mark
+    heir.already_there, heir.is_known = there, bool(target.values)
+    if there:
+        heir.tail = Batch(memoryview(bytearray(target.batches[-1])))
+    _feed(heir, *stored)
+    heir.flush()
+    _send(heir, target)
+    assert (heir.parked, _values(target)) == (None, list(range(0, 42, 2)))
+
+
+def test_what_was_gathered_is_read_again_after_a_stop() -> None:
+    mirror = _deep(10_000)
+    _feed(mirror, stored_batch(0, 3), stored_batch(3, 3))
+    assert (mirror.position, mirror.done) == (6, 0)
+    mirror.forget_unsent()
+    assert (mirror.position, mirror.done) == (0, 0)
+
+
+def test_offsets_are_kept_where_the_target_takes_them() -> None:
+    backoff, rules = Backoff(100, 1000), DeepRules(batch_size_bytes=100)
+    mirror = AppendingMirror(
+        PARTITION, NOBODY, 40, backoff, rebatcher=Rebatcher(rules, keeps_offsets=True)
+    )
+    _feed(mirror, stored_batch(40, 4), stored_batch(60, 3))
+    mirror.flush()
+    unit = mirror.next_unit(0.0, ROOM)
+    offsets = [record.offset for out in unit for record in decode_records(out.batch)]
+    assert offsets == [40, 41, 42, 43, 60, 61, 62]
+
+
+def test_raw_on_one_side_only_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"send\.raw\.bytes is on and fetch") as caught:
+        CopyRules(fetch_raw_bytes=False)
+    assert caught.value.remedy
+    with pytest.raises(ConfigError, match=r"fetch\.raw\.bytes is on and send"):
+        CopyRules(send_raw_bytes=False)
+    assert CopyRules(use_raw_bytes=False).is_deep("any")
+    assert CopyRules(fetch_raw_bytes=False, send_raw_bytes=False).is_deep("any")
+    assert [CopyRules(deep_topics=("a.*",)).is_deep(name) for name in ("ab", "b")] == [True, False]
