@@ -17,7 +17,7 @@ from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.rewrite import prepare
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
 from support.mirror_batches import stored_batch

@@ -23,7 +23,7 @@ from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, MirrorLimits
 from shoal.mirror.positions import read_positions
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from support.topic_reader import SILENT, read_topic

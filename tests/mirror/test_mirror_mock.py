@@ -14,7 +14,7 @@ from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.handlers import load_handler
 from shoal.mirror.positions import read_positions
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches

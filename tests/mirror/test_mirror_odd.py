@@ -14,7 +14,7 @@ from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, TopicRules
 from shoal.mirror.deep import DeepRules
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, iter_batches
 from shoal.wire.compression import Codec

@@ -13,7 +13,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition
 from support.lite_clusters import create_topic

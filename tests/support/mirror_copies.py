@@ -10,7 +10,7 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.mirror.verify import PartitionReport, verify
 from support.topic_reader import SILENT, ReadTopic, read_topic
 

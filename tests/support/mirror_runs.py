@@ -11,7 +11,7 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from support.topic_reader import SILENT
 
 PATIENCE_S = 60

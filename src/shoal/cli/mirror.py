@@ -15,6 +15,7 @@ from shoal.cli import console
 from shoal.cli.mirror_copy_options import copy_options, copy_rules
 from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
 from shoal.cli.mirror_translate import translate_command
+from shoal.cli.mirror_watch import pause_command, resume_command, status_command
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
 from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
 from shoal.mirror.modes import DELIVERIES
@@ -24,7 +25,7 @@ from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
-    from shoal.mirror.runner import MirrorStatus
+    from shoal.mirror.status import MirrorStatus
     from shoal.mirror.verify import PartitionReport
 
 SPEAK_EVERY_S: Final = 5.0
@@ -41,7 +42,8 @@ def mirror() -> None:
     """
 
 
-mirror.add_command(translate_command)
+for _command in (status_command, pause_command, resume_command, translate_command):
+    mirror.add_command(_command)
 
 
 def _both_clusters(command: Command) -> Command:

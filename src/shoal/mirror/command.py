@@ -21,9 +21,10 @@ from functools import partial
 from typing import Final
 
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.control import MirrorControl
 from shoal.mirror.flow import Flow, OnStatus
 from shoal.mirror.intake import Counts
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ShoalError
 
 PARENT_CHECK_S: Final = 0.5
@@ -56,31 +57,44 @@ async def _run_in_process(
         watching = None
         if any(config.stop_with_parent for config in configs):
             watching = asyncio.create_task(_set_by_parents_death(stop, os.getppid()))
-        flow = _only if len(configs) == 1 else _again_and_again
+        run = _once if len(configs) == 1 else _again_and_again
+        flows: dict[str, Flow] = {}
+        control = MirrorControl([config.name for config in configs], flows)
+        await control.start()
         try:
             async with asyncio.TaskGroup() as group:
-                flows = [group.create_task(flow(stop, config, on_status)) for config in configs]
-            return [each.result() for each in flows]
+                works = [
+                    group.create_task(run(stop, config, flows, on_status)) for config in configs
+                ]
+            return [each.result() for each in works]
         except* ShoalError as errors:
             raise errors.exceptions[0] from None
         finally:
+            await control.stop()
             if watching is not None:
                 watching.cancel()
 
 
-async def _only(
-    stop: asyncio.Event, config: MirrorConfig, on_status: OnFlowStatus | None
+async def _once(
+    stop: asyncio.Event,
+    config: MirrorConfig,
+    flows: dict[str, Flow],
+    on_status: OnFlowStatus | None,
 ) -> MirrorStatus:
     told = None if on_status is None else partial(on_status, config.name)
-    return await mirror_until(stop.wait, config, on_status=told)
+    flow = flows[config.name] = Flow(config, told)
+    return await _flow_until(stop.wait, flow)
 
 
 async def _again_and_again(
-    stop: asyncio.Event, config: MirrorConfig, on_status: OnFlowStatus | None
+    stop: asyncio.Event,
+    config: MirrorConfig,
+    flows: dict[str, Flow],
+    on_status: OnFlowStatus | None,
 ) -> MirrorStatus:
     while True:
         try:
-            status = await _only(stop, config, on_status)
+            status = await _once(stop, config, flows, on_status)
             if stop.is_set():
                 return status
             problem = next(iter(status.parked), None)
@@ -106,7 +120,10 @@ async def mirror_until(
     on_status: OnStatus | None = None,
 ) -> MirrorStatus:
     """Mirror until `stopped()` returns; for whoever has an event loop."""
-    flow = Flow(config, on_status)
+    return await _flow_until(stopped, Flow(config, on_status))
+
+
+async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> MirrorStatus:
     work = asyncio.create_task(flow.run())
 
     async def stop_when_told() -> None:

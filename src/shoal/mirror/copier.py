@@ -19,8 +19,9 @@ from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import PartitionMirror
 from shoal.mirror.routes import Route
-from shoal.mirror.runner import MirrorRunner, MirrorStatus
+from shoal.mirror.runner import MirrorRunner
 from shoal.mirror.starting import Starter
+from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, ShoalError
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,13 @@ class Copier:
         self._config = config
         self._starter = Starter(source, target, config)
         self._keeper = self._starter.keeper
-        self._runner = MirrorRunner(source, target, self._starter.lane, limits=config.limits)
+        self._runner = MirrorRunner(
+            source,
+            target,
+            self._starter.lane,
+            limits=config.limits,
+            fails_on_loss=config.copy.on_loss == "fail",
+        )
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
         self.refused: dict[str, ShoalError] = {}  # by topic of the source
@@ -73,6 +80,17 @@ class Copier:
     def stop(self) -> None:
         """Send no more, and let `run` end when all is answered."""
         self._runner.stop()
+
+    def pause(self) -> None:
+        """Fetch no more, until `resume`."""
+        self._runner.pause()
+
+    def resume(self) -> None:
+        self._runner.resume()
+
+    async def look_at_ends(self) -> None:
+        """Ask the source how far it goes, for a true lag."""
+        await self._runner.look_at_ends()
 
     def status(self) -> MirrorStatus:
         return replace(self._runner.status(), deliveries=self._starter.deliveries)

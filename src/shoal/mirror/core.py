@@ -126,6 +126,7 @@ class PartitionMirror(Intake):
     parked: ShoalError | None = None
     not_before: float = 0.0
     last_stable_offset: int = -1
+    high_watermark: int = -1
     queued_bytes: int = 0
     _queue: deque[Outgoing] = field(default_factory=deque)
     _in_flight: int = 0
@@ -134,6 +135,7 @@ class PartitionMirror(Intake):
     _held: Mark = NOWHERE  # of the batch of which the first of the queue is a piece
     _damaged: Outgoing | None = None  # to be read again once nothing is in flight
     _damaged_at: int = -1
+    _last_timestamp_ms: int = -1
 
     @property
     def target(self) -> TopicPartition:
@@ -157,6 +159,11 @@ class PartitionMirror(Intake):
     def lag(self) -> int:
         """Source offsets that may be read and are not done; -1 while unknown."""
         return max(0, self.last_stable_offset - self.done) if self.last_stable_offset >= 0 else -1
+
+    @property
+    def oldest_timestamp_ms(self) -> int:
+        """Of the first batch that is not done, or of the last one that is; -1 before any."""
+        return self._queue[0].batch.base_timestamp if self._queue else self._last_timestamp_ms
 
     @property
     def in_flight(self) -> int:
@@ -307,6 +314,25 @@ class PartitionMirror(Intake):
         ends.update(outgoing.last_sequence for outgoing in self._queue)
         return last_sequence in ends
 
+    def lose(self, first: int) -> None:
+        """The source has nothing below `first` any more: go on there, and say so."""
+        lost = first - self.position
+        if self.already_there:
+            self.park(
+                f"the source deleted offsets up to {first} of which some are at the target: "
+                "nothing tells how many",
+                "mirror into a new topic",
+            )
+            return
+        self.counts.lost += lost
+        _log.error(
+            "%s: LOST: the source deleted the offsets from %d to %d before they were copied",
+            self.partition,
+            self.position,
+            first - 1,
+        )
+        self.position = first
+
     def park(self, message: str, remedy: str | None) -> None:
         """Stop this partition for good."""
         if self.parked is None:
@@ -356,6 +382,7 @@ class PartitionMirror(Intake):
     def _drop_first(self) -> None:
         """The first batch of the queue is at the target."""
         first = self._queue.popleft()
+        self._last_timestamp_ms = first.batch.max_timestamp
         self.queued_bytes -= first.batch.size
         self.counts.batches += 1
         self.counts.records += first.batch.record_count

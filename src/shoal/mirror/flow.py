@@ -3,26 +3,30 @@
 Rules:
 - It begins by looking at both clusters. If nothing can be copied then, it raises the reason;
   afterwards what cannot be copied is told in its status, and tried again.
-- Duties beside the copying (new topics, settings) never end it: what fails is logged and
-  tried again at its next turn.
+- Duties beside the copying (new topics, settings, groups, heartbeats, log starts) never end
+  it: what fails is logged and tried again at its next turn.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copier import Copier
+from shoal.mirror.heartbeats import Heartbeats
+from shoal.mirror.log_starts import LogStarts
 from shoal.mirror.positions import write_positions
-from shoal.mirror.runner import MirrorStatus
+from shoal.mirror.status import MirrorStatus
 from shoal.mirror.topics import TopicPlan, Topics
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.errors import LedgerError, ShoalError
 
 STATUS_EVERY_S: Final = 1.0
+LOG_STARTS_EVERY_S: Final = 60.0
 
 OnStatus = Callable[[MirrorStatus], None]
 
@@ -57,9 +61,8 @@ class Flow:
             if not copier.routes and (refused := self._refused(copier)):
                 raise refused[0]
             self._copier = copier
-            duties = [asyncio.create_task(each) for each in self._duties(topics, copier)]
-            if config.groups.sync:
-                duties.append(asyncio.create_task(self._sync_groups(source, target)))
+            works = self._duties(topics, copier) + self._duties_at_target(source, target)
+            duties = [asyncio.create_task(each) for each in works]
             try:
                 return await self._copy(copier)
             finally:
@@ -76,16 +79,40 @@ class Flow:
             duties.append(_every(rules.sync_configs_s, topics.sync_configs, at_once=True))
         return duties
 
-    async def _sync_groups(self, source: Client, target: Client) -> None:
-        translator = Translator(target, self._config.name)
-        groups = GroupSync(source, target, translator)
-        selection = self._config.group_selection()
+    def _duties_at_target(self, source: Client, target: Client) -> list[Coroutine[Any, Any, None]]:
+        config = self._config
+        duties = []
+        translator = Translator(target, config.name)
+        if config.groups.sync:
+            groups = GroupSync(source, target, translator)
+            sync = partial(groups.sync, config.group_selection())
+            duties.append(_every(config.groups.sync_s, sync))
+        if config.rules.follow_log_start:
+            follower = LogStarts(source, target, translator)
+            duties.append(_every(config.rules.refresh_s or LOG_STARTS_EVERY_S, follower.follow))
+        if config.heartbeats.emit:
+            heartbeats = Heartbeats(target, config.rules.naming)
+            duties.append(_every(config.heartbeats.every_s, heartbeats.beat, at_once=True))
+        return duties
 
-        async def sync() -> None:
-            await groups.sync(selection)
-            await translator.trim()
+    def pause(self) -> None:
+        """Copy nothing until `resume`; what was fetched is still delivered."""
+        if self._copier is not None:
+            self._copier.pause()
 
-        await _every(self._config.groups.sync_s, sync)
+    def resume(self) -> None:
+        if self._copier is not None:
+            self._copier.resume()
+
+    async def status(self) -> MirrorStatus | None:
+        """How far it is, by what the source says now; None before it has begun."""
+        if self._copier is None:
+            return None
+        await self._copier.look_at_ends()
+        return self._status(self._copier)
+
+    def _status(self, copier: Copier) -> MirrorStatus:
+        return replace(copier.status(), refused=tuple(self._refused(copier)))
 
     async def _assign(self, topics: Topics, copier: Copier) -> None:
         self._plan = await topics.look()
@@ -117,7 +144,7 @@ class Flow:
                 _log.warning("%s", error)
 
     def _report(self, copier: Copier, *, final: bool) -> MirrorStatus:
-        status = replace(copier.status(), refused=tuple(self._refused(copier)))
+        status = self._status(copier)
         if self._config.positions is not None:
             write_positions(self._config.positions, status, final=final)
         if self._on_status is not None:
@@ -126,7 +153,7 @@ class Flow:
 
 
 async def _every(
-    pause_s: float, duty: Callable[[], Awaitable[None]], *, at_once: bool = False
+    pause_s: float, duty: Callable[[], Awaitable[object]], *, at_once: bool = False
 ) -> None:
     """Do it again and again; what fails is told and does not end it."""
     if not at_once:

@@ -14,9 +14,11 @@ Rules:
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,14 +27,15 @@ from shoal.client.client import Client
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
+from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
-from shoal.mirror.delivery import Chosen
 from shoal.mirror.intake import Counts
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.producers import last_sequence_of
-from shoal.model.errors import ShoalError, WireError
+from shoal.mirror.status import MirrorStatus, partition_status, total
+from shoal.model.errors import SystemFailure, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
 
@@ -44,18 +47,6 @@ _log = logging.getLogger(__name__)
 
 Units = list[tuple[AppendingMirror, list[Outgoing]]]
 Singles = list[tuple[PartitionMirror, Outgoing]]
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorStatus:
-    """How far a mirror is."""
-
-    counts: Counts
-    positions: Mapping[TopicPartition, int]
-    lag: int  # source offsets that may be read and are not done; -1 while that is not known
-    parked: tuple[ShoalError, ...]
-    refused: tuple[ShoalError, ...] = ()  # why some topics are not copied at all
-    deliveries: Mapping[str, Chosen] = field(default_factory=dict)  # by topic of the source
 
 
 @dataclass(slots=True)
@@ -83,8 +74,10 @@ class MirrorRunner:
         lane: TransactionLane,
         *,
         limits: MirrorLimits,
+        fails_on_loss: bool = False,
     ) -> None:
         self._lane = lane
+        self._fails_on_loss = fails_on_loss
         self._partitions: dict[TopicPartition, PartitionMirror] = {}
         self._source = _Side(source, set(), Backoff(100, 2000))
         self._target = _Side(target, set(), Backoff(100, 2000))
@@ -101,7 +94,7 @@ class MirrorRunner:
         self._wake: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
-        self._stopping = False
+        self._stopping = self._paused = False
         self._failure: BaseException | None = None
 
     def add(self, mirrors: Iterable[PartitionMirror]) -> None:
@@ -176,9 +169,35 @@ class MirrorRunner:
         return MirrorStatus(
             counts=counts,
             positions={tp: mirror.done for tp, mirror in self._partitions.items()},
-            lag=_total(mirror.lag for mirror in self._partitions.values()),
+            lag=total(mirror.lag for mirror in self._partitions.values()),
             parked=tuple(m.parked for m in self._partitions.values() if m.parked is not None),
+            partitions=tuple(
+                partition_status(mirror, time.time_ns() // 1_000_000)
+                for mirror in self._partitions.values()
+            ),
+            paused=self._paused,
         )
+
+    async def look_at_ends(self) -> None:
+        """Ask the source how far it goes: what is paused or parked does not hear of it."""
+        wanted = list(self._partitions)
+        if not wanted:
+            return
+        ask = partial(self._source.client.list_offsets, dict.fromkeys(wanted, LATEST))
+        ends = await ask(isolation="read_committed")
+        marks = await ask(isolation="read_uncommitted")
+        for tp in wanted:
+            if (mirror := self._partitions.get(tp)) is not None:
+                mirror.last_stable_offset = ends[tp].offset
+                mirror.high_watermark = max(marks[tp].offset, ends[tp].offset)
+
+    def pause(self) -> None:
+        """Fetch no more; what was fetched is still delivered."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._pump()
 
     # What may begin.
 
@@ -190,7 +209,7 @@ class MirrorRunner:
             self._ended.set()
             return
         now = self._loop.time()
-        if not self._stopping:
+        if not (self._stopping or self._paused):
             self._flush(now)
             self._start_fetches(now)
         self._start_produces(now)
@@ -407,16 +426,45 @@ class MirrorRunner:
         code, tp = part.error_code, mirror.partition
         error = error_for(code, topic=tp.topic, partition=tp.partition, offset=mirror.position)
         if code == Code.OFFSET_OUT_OF_RANGE:
-            mirror.park(
-                f"the source no longer has offset {mirror.position}: {error}",
-                "records were deleted before they were copied; keep them longer at the source",
-            )
+            self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
+            self._begin(self._find_range(mirror, mirror.position))
         elif facts_of(code).retriable or code == Code.UNKNOWN_SERVER_ERROR:
             self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
             if code in INVALIDATES_METADATA:
                 self._refresh(self._source)
         else:
             mirror.park(f"the source cannot be read: {error}", None)
+
+    async def _find_range(self, mirror: PartitionMirror, position: int) -> None:
+        """What became of an offset that the source does not have."""
+        tp, client = mirror.partition, self._source.client
+        try:
+            await client.metadata([tp.topic], refresh=True)
+            first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+            end = (await client.list_offsets({tp: LATEST}))[tp].offset
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            _log.warning("%s: asking where it begins failed: %s", tp, error)
+            return
+        if mirror.parked is not None or mirror.position != position:
+            return
+        if not self._is_same_topic(mirror):
+            return
+        if position > end:
+            mirror.park(
+                f"the source was cut: it ends at {end}, and was copied up to {position}",
+                "the target has records that the source has lost; mirror into a new topic",
+            )
+        elif position < first:
+            if self._fails_on_loss:
+                raise SystemFailure(
+                    f"{tp}: the source deleted the offsets from {position} to {first - 1} "
+                    "before they were copied",
+                    remedy="keep records longer at the source, or start the mirror with "
+                    "--on-loss report to go on without them",
+                )
+            mirror.lose(first)
 
     async def _produce(self, node_id: int, batches: Singles) -> None:
         side = self._target
@@ -487,8 +535,3 @@ class MirrorRunner:
 def _topic_id(client: Client, topic: str) -> UUID | None:
     known = client.cluster.topics.get(topic)
     return None if known is None else known.topic_id
-
-
-def _total(lags: Iterable[int]) -> int:
-    known = list(lags)
-    return -1 if min(known, default=0) < 0 else sum(known)

@@ -99,6 +99,9 @@ class Translator:
         # What the target has deleted meanwhile cannot be a place.
         return None if found is None else max(found, self._log_starts.get(target, 0))
 
+    def log_start(self, target: TopicPartition) -> int:
+        return self._log_starts.get(target, 0)
+
     async def trim(self) -> None:
         """Forget what maps to records that the target has deleted."""
         void = {
@@ -130,6 +133,7 @@ class GroupSync:
     async def sync(self, selection: Selection) -> list[GroupMove]:
         """All groups that are selected, forwards only."""
         await self._translator.refresh()
+        await self._translator.trim()
         groups = await list_groups(self._source)
         chosen = [
             group.group_id

@@ -22,7 +22,7 @@ from shoal.workers.control import WorkerControl
 from shoal.workers.specs import Assignment, Json, Role
 
 if TYPE_CHECKING:
-    from shoal.mirror.runner import MirrorStatus
+    from shoal.mirror.status import MirrorStatus
     from shoal.workload.recorder import Recorder
 
 # What a worker does between its lease and its end.

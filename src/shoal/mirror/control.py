@@ -1,0 +1,150 @@
+"""Orders to a running mirror from another terminal: status, pause and resume.
+
+Rules:
+- A mirror listens on this machine only, on a port of its own, and writes port and token to a
+  file that only its owner can read: `<state folder>/mirrors/<pid>.json`. The file goes with the
+  process; one that a killed process left behind is removed by whoever looks.
+- An order is for one flow, by the mirror's name, or for all of a process.
+- One line of JSON asks, one line answers. Who does not have the token is not answered.
+"""
+
+import asyncio
+import hmac
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.mirror.flow import Flow
+from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+from shoal.runtime.paths import made, state_dir
+
+COMMANDS: Final = ("status", "pause", "resume")
+LINE_LIMIT_BYTES: Final = 1 << 20
+ANSWER_LIMIT_BYTES: Final = 64 << 20
+PATIENCE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one running mirror takes orders."""
+
+    flows: list[str]
+    pid: int
+    port: int
+    token: str
+
+
+class MirrorControl:
+    """Takes orders for the flows of this process."""
+
+    def __init__(self, names: list[str], flows: Mapping[str, Flow]) -> None:
+        """`flows` are those of these names that have begun."""
+        self._names = names
+        self._flows = flows
+        self._token = secrets.token_urlsafe(24)
+        self._file: Path | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, limit=LINE_LIMIT_BYTES
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        folder = made(_folder(), variable="XDG_STATE_HOME")
+        self._file = folder / f"{os.getpid()}.json"
+        body = {"flows": self._names, "pid": os.getpid(), "port": port, "token": self._token}
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(body, file)
+
+    async def stop(self) -> None:
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                request = json.loads(await reader.readline())
+                if hmac.compare_digest(str(request["token"]).encode(), self._token.encode()):
+                    answer = await self._obey(str(request["command"]), request["flow"])
+                    writer.write(json.dumps(answer).encode() + b"\n")
+                    await writer.drain()
+        except (ValueError, KeyError, TypeError, ConnectionError, TimeoutError):
+            pass  # whoever asks wrongly is not answered
+        finally:
+            writer.close()
+
+    async def _obey(self, command: str, only: str | None) -> dict[str, Any]:
+        flows = {n: flow for n, flow in self._flows.items() if only in (None, n)}
+        for flow in flows.values():
+            if command == "pause":
+                flow.pause()
+            elif command == "resume":
+                flow.resume()
+        statuses = {name: await flow.status() for name, flow in flows.items()}
+        return {
+            "pid": os.getpid(),
+            "flows": {
+                name: None if status is None else status.to_json()
+                for name, status in statuses.items()
+            },
+        }
+
+
+def running_mirrors(name: str | None = None) -> list[Address]:
+    """The mirrors that run on this machine (under a name)."""
+    found = []
+    for path in sorted(_folder().glob("*.json")):
+        try:
+            address = Address(**json.loads(path.read_bytes()))
+            os.kill(address.pid, 0)
+        except ProcessLookupError:
+            path.unlink(missing_ok=True)
+            continue
+        except (OSError, ValueError, TypeError):
+            continue
+        if name is None or name in address.flows:
+            found.append(address)
+    return found
+
+
+def order(command: str, name: str | None) -> list[dict[str, Any]]:
+    """Give an order to the mirror of that name, or to the only one; what each answers."""
+    if command not in COMMANDS:
+        raise UsageError(f"{command!r} is no order to a mirror")
+    found = running_mirrors(name)
+    if not found:
+        which = "no mirror" if name is None else f"no mirror named {name}"
+        raise UnreachableError(f"{which} is running here", remedy="start it with shoal mirror run")
+    if command != "status" and len(found) > 1 and name is None:
+        names = ", ".join(each for address in found for each in address.flows)
+        raise UsageError("several mirrors run here", remedy=f"give --name, one of {names}")
+    return [_asked(address, command, name) for address in found]
+
+
+def _asked(address: Address, command: str, flow: str | None) -> dict[str, Any]:
+    request = {"token": address.token, "command": command, "flow": flow}
+    line = json.dumps(request).encode() + b"\n"
+    try:
+        with socket.create_connection(("127.0.0.1", address.port), PATIENCE_S) as connection:
+            connection.sendall(line)
+            with connection.makefile("rb") as answers:
+                answer: dict[str, Any] = json.loads(answers.readline(ANSWER_LIMIT_BYTES))
+                return answer
+    except (OSError, ValueError) as error:
+        raise SystemFailure(
+            f"the mirror of process {address.pid} does not answer: {error}",
+            remedy="see whether it hangs, and look at its log",
+        ) from error
+
+
+def _folder() -> Path:
+    return state_dir() / "mirrors"

@@ -1,0 +1,45 @@
+"""Deletes at the target what the source has deleted at the start of its log.
+
+Rules:
+- The source's log start is translated by the offset map; what is not copied yet is left alone.
+- Only forwards, and only partitions whose target has more than the source. A topic that is
+  only compacted cannot be cut so; it is left alone.
+"""
+
+import logging
+
+from shoal.client.client import Client
+from shoal.client.codes import Code
+from shoal.client.errors import KafkaError
+from shoal.client.results import EARLIEST
+from shoal.mirror.translation import Translator
+
+_log = logging.getLogger(__name__)
+
+
+class LogStarts:
+    """Lets the log starts of a target follow those of its source."""
+
+    def __init__(self, source: Client, target: Client, translator: Translator) -> None:
+        self._source = source
+        self._target = target
+        self._translator = translator
+
+    async def follow(self) -> None:
+        await self._translator.refresh()
+        partitions = self._translator.partitions
+        if not partitions:
+            return
+        firsts = await self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        for tp, first in firsts.items():
+            place = self._translator.translate(tp, first.offset)
+            offset = place.target_offset
+            if offset is None or offset <= self._translator.log_start(place.target):
+                continue
+            try:
+                await self._target.admin.delete_records({place.target: offset})
+            except KafkaError as error:
+                if error.code != Code.POLICY_VIOLATION:
+                    raise
+            else:
+                _log.info("%s begins at %d now, as its source does", place.target, offset)

@@ -1,0 +1,251 @@
+"""What a running mirror tells and does besides copying, from another terminal and by itself."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from shoal.client.results import EARLIEST
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror import flow
+from shoal.mirror.command import mirror_until
+from shoal.mirror.config import CopyRules, HeartbeatRules, MirrorConfig, TopicRules
+from shoal.mirror.control import order
+from shoal.mirror.heartbeats import heartbeat_key
+from shoal.mirror.naming import Naming
+from shoal.model.errors import SystemFailure, UnreachableError
+from shoal.model.exit_codes import ExitCode
+from shoal.model.topics import TopicPartition
+from support.mirror_runs import PATIENCE_S, client, fill, make, running
+from support.topic_reader import SILENT, read_topic
+
+
+@pytest.fixture(autouse=True)
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[str]:
+    with LiteCluster() as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    with LiteCluster() as cluster:
+        yield cluster.bootstrap
+
+
+def _config(source: str, target: str, topic: str, **options: Any) -> MirrorConfig:
+    rules = TopicRules(refresh_s=0.1, follow_log_start=True)
+    clusters = {"bootstrap.servers": source}, {"bootstrap.servers": target}
+    return MirrorConfig(*clusters, (topic,), **{"name": topic, "rules": rules, **options})
+
+
+def _values(count: int, name: str = "value") -> list[str]:
+    return [f"{name}-{number}" for number in range(count)]
+
+
+@contextmanager
+def _mirror(source: str, target: str, topics: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", topics]
+    command += ["--source-bootstrap-server", source, "--target-bootstrap-server", target, *more]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
+
+
+def _order(command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "shoal", "mirror", command, *more]
+    return subprocess.run(
+        arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def _status(name: str) -> dict[str, Any]:
+    """Asks until the mirror runs and copies."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with suppress(UnreachableError):
+            (answer,) = order("status", name)
+            if answer["flows"].get(name) is not None:
+                found: dict[str, Any] = answer["flows"][name]
+                return found
+        assert time.monotonic() < deadline, f"no mirror {name}"
+        time.sleep(0.1)
+
+
+def _wait_for_status(name: str, key: str, value: object) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := _status(name))[key] != value:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
+
+
+def test_a_mirror_is_watched_paused_and_resumed_from_another_terminal(
+    source: str, target: str
+) -> None:
+    asyncio.run(make(source, "watched", partitions=2))
+    fill(source, "watched", _values(20))
+    with _mirror(source, target, "watched", "--name", "watched") as process:
+        status = _wait_for_status("watched", "lag", 0)
+        assert [each["position"] for each in status["partitions"]] == [20, 0]
+        assert (status["lag_bytes"], status["lag_s"], status["paused"]) == (0, 0, False)
+        paused = _order("pause", "--name", "watched")
+        assert f"watched (process {process.pid}): paused, lag 0 records" in paused.stdout
+        # One fetch may have been under way; after its answer nothing more is copied.
+        fill(source, "watched", _values(10, "swallowed"))
+        fill(source, "watched", _values(30, "waiting"), partition=1)
+        told = _order("status", "--output", "json")
+        behind = json.loads(told.stdout)[0]["flows"]["watched"]
+        assert behind["paused"] is True
+        assert [each["last_stable_offset"] for each in behind["partitions"]] == [30, 30]
+        assert _order("resume").returncode == 0
+        _wait_for_status("watched", "lag", 0)
+    found = read_topic(target, "watched", partitions=2, count=60)
+    assert [len(records) for records in found.partitions.values()] == [30, 30]
+    gone = _order("status", "--name", "watched")
+    assert (gone.returncode, "no mirror named watched" in gone.stderr) == (
+        ExitCode.UNREACHABLE,
+        True,
+    )
+
+
+def test_a_mirror_that_was_killed_is_not_shown(source: str, target: str, tmp_path: Path) -> None:
+    asyncio.run(make(source, "shot"))
+    with _mirror(source, target, "shot", "--name", "shot") as process:
+        _status("shot")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE_S)
+        assert list((tmp_path / "shoal" / "mirrors").iterdir())
+        with pytest.raises(UnreachableError, match="no mirror is running here"):
+            order("status", None)
+        assert not list((tmp_path / "shoal" / "mirrors").iterdir())
+
+
+def test_an_open_transaction_is_shown_as_what_holds_records_back(source: str, target: str) -> None:
+    asyncio.run(make(source, "open"))
+    fill(source, "open", _values(10))
+    producer = Producer({"bootstrap.servers": source, "transactional.id": "open", **SILENT})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for value in _values(7):
+        producer.produce("open", value)
+    assert producer.flush(PATIENCE_S) == 0
+    with _mirror(source, target, "open", "--name", "open"):
+        (partition,) = _wait_for_status("open", "lag", 0)["partitions"]
+        assert (partition["position"], partition["held_back"]) == (10, 7)
+        producer.commit_transaction(PATIENCE_S)
+        producer.close()
+        deadline = time.monotonic() + PATIENCE_S
+        while _status("open")["counts"]["records"] < 17:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+async def test_heartbeats_are_those_of_mirrormaker(source: str, target: str) -> None:
+    await make(source, "beating")
+    rules = TopicRules(naming=Naming("default", source_alias="us", target_alias="eu"))
+    config = _config(source, target, "beating", rules=rules)
+    async with running(replace(config, heartbeats=HeartbeatRules(emit=True, every_s=0.1))):
+        await _await_heartbeats(target)
+    found = await asyncio.to_thread(read_topic, target, "heartbeats", partitions=1, count=3)
+    before_ms = 0
+    for record in found.partitions[0]:
+        # In the order of MirrorMaker 2's schema: source alias, target alias; version, time.
+        assert record.key == b"\0\x02us\0\x02eu" == heartbeat_key("us", "eu")
+        assert record.value is not None
+        assert len(record.value) == 10
+        assert record.value[:2] == b"\0\0"
+        at_ms = int.from_bytes(record.value[2:], "big")
+        assert before_ms <= at_ms <= time.time() * 1000 + 1000
+        before_ms = at_ms
+
+
+async def _await_heartbeats(target: str) -> None:
+    tp = TopicPartition("heartbeats", 0)
+    async with client(target) as asked, asyncio.timeout(PATIENCE_S):
+        while tp.topic not in (await asked.metadata()).topics:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        while (await asked.list_offsets({tp: -1}))[tp].offset < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_the_target_forgets_what_the_source_has_deleted(source: str, target: str) -> None:
+    await make(source, "cut")
+    fill(source, "cut", _values(100))
+    tp = TopicPartition("cut", 0)
+    async with running(_config(source, target, "cut")) as mirror:
+        await mirror.copied(100)
+        async with client(source) as asked:
+            await asked.admin.delete_records({tp: 37})
+        async with client(target) as asked, asyncio.timeout(PATIENCE_S):
+            while not (start := (await asked.list_offsets({tp: EARLIEST}))[tp].offset):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    assert start == 37
+
+
+async def test_records_that_the_source_deleted_too_early_are_told_as_lost(
+    source: str, target: str
+) -> None:
+    await make(source, "early")
+    fill(source, "early", _values(50))
+    config = _config(source, target, "early")
+    async with running(config) as mirror:
+        await mirror.copied(50)
+    fill(source, "early", _values(50, "late"))
+    async with client(source) as asked:
+        await asked.admin.delete_records({TopicPartition("early", 0): 80})
+    fatal = replace(config, copy=CopyRules(on_loss="fail"))
+    with pytest.raises(SystemFailure, match="deleted the offsets from 50 to 79") as caught:
+        await mirror_until(asyncio.Event().wait, fatal)
+    assert caught.value.remedy
+    async with running(config) as mirror:
+        status = await mirror.copied(20)
+    assert (status.counts.lost, status.parked) == (30, ())
+    # What came before went with the log start, which follows by choice; nothing came twice.
+    found = await asyncio.to_thread(_from_start, target)
+    expected = _values(50) + _values(50, "late")[30:]
+    assert found == expected[-len(found) :]
+    assert len(found) >= 20
+
+
+def _from_start(target: str) -> list[str]:
+    found = read_topic(target, "early", partitions=1, count=20)
+    return [(record.value or b"").decode() for record in found.partitions[0]]
+
+
+async def test_a_topic_that_is_made_again_is_another_topic(source: str, target: str) -> None:
+    await make(source, "again")
+    fill(source, "again", _values(20))
+    config = _config(source, target, "again")
+    async with running(config) as mirror:
+        await mirror.copied(20)
+        async with client(source) as asked:
+            await asked.admin.delete_topics(["again"])
+        await make(source, "again")
+        fill(source, "again", _values(5, "new"))
+        status = await mirror.until(lambda status: bool(status.parked))
+    assert "deleted and made again" in str(status.parked[0])
+    assert status.parked[0].remedy
