@@ -36,6 +36,7 @@ COMMANDS = {
     "consume": "shoal.cli.produce:consume",
     "bench": "shoal.cli.bench:bench",
     "run": "shoal.cli.run:run",
+    "clean": "shoal.cli.clean:clean",
     "runs": "shoal.cli.runs:runs",
 }
 

@@ -7,8 +7,27 @@ from typing import Any
 import rich_click as click
 
 from shoal.model.errors import UsageError
+from shoal.model.units import parse_bytes, parse_count
 
 Command = Callable[..., Any]
+
+
+class Quantity(click.ParamType[int]):
+    """A number as people write it, such as 10k or 64KiB; `parse` is one of `model.units`."""
+
+    def __init__(self, name: str, parse: Callable[[str], int]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else self._parse(value)
+        except UsageError as error:
+            self.fail(f"{error}; {error.remedy}", param, ctx)
+
+
+COUNT = Quantity("count", parse_count)
+SIZE = Quantity("size", parse_bytes)
 
 
 def output_option(command: Command) -> Command:

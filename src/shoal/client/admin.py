@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from shoal.client.codes import Code
+from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.core import Core
 from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
 from shoal.client.metadata import BrokerAddress
@@ -148,6 +149,16 @@ class Admin:
         await self._at_controller(attempt)
         self._core.forget(wanted)
         self._core.distrust_metadata()
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group that has no members, with its committed offsets."""
+        coordinator = Coordinator(self._core, CoordinatorType.GROUP, group_id)
+
+        def check(response: Any) -> None:
+            for result in response.results:
+                coordinator.check(int(result.error_code))
+
+        await coordinator.call(ApiKey.DELETE_GROUPS, {"groups_names": [group_id]}, check=check)
 
     async def create_partitions(self, totals: Mapping[str, int]) -> None:
         """Let topics have this many partitions."""

@@ -65,6 +65,11 @@ def groups_of(spec: ExperimentSpec) -> dict[str, str]:
     return {name: groups[place // count] for place, _, name in _consumers_of(spec.consumers)}
 
 
+def group_id(run: str, group: str) -> str:
+    """What a group of the run is called on the cluster, so that it is nobody else's."""
+    return f"shoal-{run}-{group}"
+
+
 def target_topic(mirror: MirrorSpec, topic: str) -> str:
     """How the copy of a topic is called."""
     return f"{prefix_of(mirror)}{topic}"
@@ -153,8 +158,10 @@ def workload_workers(
     for place, rack, name in _consumers_of(spec.consumers):
         group = spec.consumers.groups[place // spec.consumers.count]
         mine = logs[place % spec.consumers.count :: spec.consumers.count]
-        if spec.consumers.settings.get("in_group"):
+        settings = dict(spec.consumers.settings)
+        if settings.get("in_group"):
             mine = logs  # which the group shares out itself
+            settings.setdefault("group_id", group_id(run, group))
         consumer = ConsumerSpec(
             run=run,
             group=group,
@@ -163,7 +170,7 @@ def workload_workers(
             partitions=mine,
             cluster=consumed,
             fetching=FetchSettings(**{**spec.consumers.fetching, **rack}),
-            **spec.consumers.settings,
+            **settings,
         )
         client = addresses.client_of(consumed, name)
         consumers.append(

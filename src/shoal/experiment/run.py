@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, Self
 from shoal import __version__
 from shoal.experiment import plan
 from shoal.experiment.plan import Addresses, Beginnings
-from shoal.experiment.runs import driver_identity
+from shoal.experiment.runs import driver_identity, read_json
 from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, with_existing_topics
 from shoal.mirror.positions import read_positions
@@ -36,7 +36,7 @@ from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
-from shoal.workload.ledger import LedgerWriter, create_run, open_run, update_run
+from shoal.workload.ledger import RUN_FILE, LedgerWriter, create_run, update_run
 from shoal.workload.specs import ProducerSpec
 
 # Generous: loading what is compiled takes a busy machine long.
@@ -123,7 +123,7 @@ def run_workload(
             workers.wait(_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
         state = "interrupted" if is_cut_short else "finished"
     finally:
-        update_run(run_dir, dict(open_run(run_dir).plan) | {"state": state})
+        _note(run_dir, state=state)
 
 
 @contextmanager
@@ -151,6 +151,7 @@ def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -
         target=addresses.client_of("target", "mirror"),
         topics=spec.topics.names,
         folder=run_dir.absolute(),
+        leave_configs=spec.target is not None and spec.target.engine == "external",
         copies=spec.topics.target_replication_factor,
     )
     wishes = Wishes(
@@ -230,7 +231,7 @@ class _Course:
     def _told_from(self, start_us: int) -> None:
         """What is due in the warm-up is not measured, however long the start took."""
         from_us = start_us + int(self._spec.warm_up_s * 1e6)
-        update_run(self._run_dir, dict(open_run(self._run_dir).plan) | {"measure_from_us": from_us})
+        _note(self._run_dir, measure_from_us=from_us)
 
     def _follow(self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None) -> bool:
         is_cut_short = False
@@ -312,12 +313,16 @@ def _require(condition: bool, workers: Supervisor, problem: str) -> None:
         raise SystemFailure(f"{problem} within {START_TIMEOUT_S:.0f} s")
 
 
+def _note(run_dir: Path, **more: Any) -> None:
+    """Adds to `run.json`, whatever else of the run there is."""
+    update_run(run_dir, read_json(run_dir / RUN_FILE) | more)
+
+
 def _record_mirror(workers: Supervisor, run_dir: Path, mirror: Mirror) -> None:
     """What the mirror used goes to `run.json`, and how far it says it came to the ledgers."""
-    described = dict(open_run(run_dir).plan)
     usage = mirror.usage()
-    used = usage.to_json() if usage else None
-    update_run(run_dir, described | {"mirror": described["mirror"] | {"usage": used}})
+    described = read_json(run_dir / RUN_FILE)["mirror"]
+    _note(run_dir, mirror=described | {"usage": usage.to_json() if usage else None})
     file = mirror.positions_file
     if file is None or not file.exists():
         return

@@ -33,6 +33,7 @@ from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducerSpec
 
 MAX_PARTITIONS: Final = 10_000
 MAX_WORKERS: Final = 200
+_LEAST_COPIES: Final = -1  # as the cluster has it by default
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # What the plan fills in by itself.
 _PLANNED: Final = {
@@ -354,8 +355,8 @@ def _topics(
     table: Table, experiment: str, source: ClusterSpec, target: ClusterSpec | None
 ) -> TopicsSpec:
     partitions = table.count("partitions", 4, least=1)
-    copies = table.count("replication_factor", min(3, source.brokers), least=1)
     there = target or source
+    copies = table.count("replication_factor", _copies(source), least=_LEAST_COPIES)
     spec = TopicsSpec(
         name=_named(table, "name", experiment),
         count=table.count("count", 1, least=1),
@@ -363,13 +364,12 @@ def _topics(
         target_partitions=table.count("target_partitions", partitions, least=1),
         replication_factor=copies,
         target_replication_factor=table.count(
-            "target_replication_factor", min(copies, there.brokers), least=1
+            "target_replication_factor",
+            _copies(there) if there.engine == "external" else min(copies, there.brokers),
+            least=_LEAST_COPIES,
         ),
         configs=table.properties("configs"),
-        existing=table.flag("existing", default=False),
     )
-    if spec.existing and spec.count > 1:
-        raise table.wrong("count", "must be 1 with an existing topic")
     if max(partitions, spec.target_partitions) * spec.count > MAX_PARTITIONS:
         raise table.wrong("partitions", f"come to more than {MAX_PARTITIONS} in all")
     for key, factor, cluster in (
@@ -378,8 +378,15 @@ def _topics(
     ):
         if cluster.engine != "external" and factor > cluster.brokers:
             raise table.wrong(key, f"is {factor}, and there are only {cluster.brokers} brokers")
+        if factor == 0:
+            raise table.wrong(key, "is 0", remedy="-1 stands for the cluster's default")
     table.done()
     return spec
+
+
+def _copies(cluster: ClusterSpec) -> int:
+    """As many as there can be, up to three; somebody else's cluster has a default of its own."""
+    return _LEAST_COPIES if cluster.engine == "external" else min(3, cluster.brokers)
 
 
 def _producers(table: Table) -> ProducersSpec:

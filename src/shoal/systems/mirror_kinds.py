@@ -52,7 +52,12 @@ class Route:
     target: Mapping[str, str]
     topics: tuple[str, ...]
     folder: Path  # of the run
+    leave_configs: bool = False  # of topics on a target that is somebody else's
     copies: int = 1  # how often the mirror's own topics are to be replicated
+
+    @property
+    def run(self) -> str:
+        return self.folder.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,38 @@ class Wishes:
     prefix: str = ""
     start: str | None = None
     stop: str | None = None
+
+
+def own_topics(kind: str, *, run: str, prefix: str) -> dict[str, list[str]]:
+    """What a mirror makes for itself, by cluster, if it is started by us."""
+    if kind == "shoal":
+        return {"target": [f"__shoal_mirror_{run}", f"__shoal_offsets_{run}"]}
+    if kind == "mm2":
+        alias = _alias(prefix)
+        kept = ("configs", "offsets", "status")
+        return {
+            "source": [f"mm2-{name}.target.internal" for name in ("offset-syncs", *kept)],
+            "target": [
+                *(f"mm2-{name}.{alias}.internal" for name in kept),
+                f"{alias}.checkpoints.internal",
+                "heartbeats",
+            ],
+        }
+    return {}
+
+
+def own_groups(kind: str, *, run: str) -> dict[str, list[str]]:
+    """Under which a mirror that is started by us reads, by cluster."""
+    return {"source": [_mm1_group(run)]} if kind == "mm1" else {}
+
+
+def _mm1_group(run: str) -> str:
+    return f"shoal-{run}-mm1"
+
+
+def _alias(prefix: str) -> str:
+    """How MirrorMaker 2 calls the source: what it puts before names of topics."""
+    return prefix.rstrip(".") or "source"
 
 
 def make_mirror(
@@ -93,7 +130,10 @@ def _shoal(route: Route, wishes: Wishes) -> Mirror:
     for side, properties in (("source", route.source), ("target", route.target)):
         for key, value in properties.items():
             command += [f"--{side}-command-property", f"{key}={value}"]
-    command += ["--topics", ",".join(route.topics), "--positions", str(positions)]
+    command += ["--name", route.run, "--positions", str(positions)]
+    command += ["--topics", ",".join(route.topics), "--refresh-topics-interval-seconds", "2"]
+    if route.leave_configs:
+        command += ["--no-sync-topic-configs"]
     command += ["--delivery", wishes.delivery]
     if wishes.mode == "deep":
         command += ["--use-raw-bytes", "false"]
@@ -108,7 +148,7 @@ def _shoal(route: Route, wishes: Wishes) -> Mirror:
 
 def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
     version = wishes.version or NEWEST_KAFKA
-    alias = wishes.prefix.rstrip(".") or "source"
+    alias = _alias(wishes.prefix)
     settings = {
         "clusters": f"{alias}, target",
         f"{alias}->target.enabled": "true",
@@ -116,6 +156,7 @@ def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
         f"target->{alias}.enabled": "false",
         "dedicated.mode.enable.internal.rest": "false",
         "refresh.topics.interval.seconds": "5",
+        "sync.topic.configs.enabled": str(not route.leave_configs).lower(),
         "sync.topic.acls.enabled": "false",
         **dict.fromkeys(_MM2_COPIES, str(route.copies)),
         **({} if wishes.prefix else {"replication.policy.class": _IDENTITY}),
@@ -142,7 +183,7 @@ def _mirror_maker_2(route: Route, wishes: Wishes, report: Report) -> Mirror:
 def _mirror_maker_1(route: Route, wishes: Wishes, report: Report) -> Mirror:
     version = wishes.version or MM1_KAFKA
     consumer = {
-        "group.id": "shoal-mm1",
+        "group.id": _mm1_group(route.run),
         "auto.offset.reset": "earliest",
         **route.source,
         **_part(wishes.properties, "consumer."),

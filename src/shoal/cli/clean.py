@@ -1,0 +1,44 @@
+"""`shoal clean`: delete what a run left on clusters, and nothing else."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from shoal.cli import console
+from shoal.cli.options import cluster_options, cluster_properties, runs_dir_option
+from shoal.model.errors import UsageError
+from shoal.model.exit_codes import ExitCode
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and end.")
+@cluster_options("source")
+@cluster_options("target")
+@runs_dir_option
+def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
+    """Delete the topics, mirrored copies and groups that RUN made, also after a crash.
+
+    Only what stands in the run's manifest (created.json) is touched. Passwords are not in there:
+    give them by --source-command-config and --target-command-config.
+    """
+    from shoal.experiment.clean import clean as delete
+    from shoal.experiment.runs import find_run
+
+    found = find_run(runs_dir, run)
+    if found.state == "running":
+        raise UsageError(f"run {found.run} is still running", remedy="stop it first (Ctrl-C)")
+    properties = {side: cluster_properties(side, rest) for side in ("source", "target")}
+    done = asyncio.run(delete(found.path, properties, dry_run=dry_run))
+    verb = "would delete" if dry_run else "deleted"
+    for role, cleaned in done.items():
+        for kind, names in (("topic", cleaned.topics), ("group", cleaned.groups)):
+            for name in names:
+                console.out.print(f"{verb} {kind} {name} on the {role}", markup=False)
+        for reason in cleaned.left:
+            console.out.print(f"left alone: {reason}", markup=False)
+    if not any(one.topics or one.groups or one.left for one in done.values()):
+        console.out.print("nothing of this run is left")
+    return ExitCode.UNEXPECTED if any(one.left for one in done.values()) else ExitCode.PROVEN
