@@ -37,6 +37,8 @@ COMMANDS = {
     "bench": "shoal.cli.bench:bench",
     "run": "shoal.cli.run:run",
     "clean": "shoal.cli.clean:clean",
+    "sweep": "shoal.cli.compare:sweep",
+    "compare": "shoal.cli.compare:compare",
     "runs": "shoal.cli.runs:runs",
 }
 

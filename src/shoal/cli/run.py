@@ -95,20 +95,27 @@ def _leave(
 
 def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
     """Every variant, on the clusters of the one before if it wants the same."""
+    from shoal.cli.compare import show_side_by_side
     from shoal.experiment.misfortune import prepared
     from shoal.experiment.runs import summarise
     from shoal.pipeline.session import SessionFuture
 
     done: list[Result] = []
+    run_dirs: list[Path] = []
     with SessionFuture() as session:
         for group in alike(specs):
             with prepared(group[0], report=_report_start) as ground:
                 for spec in group:
-                    result, run_dir = _one(spec, ground, session, runs_dir)
+                    run_dir = new_run_dir(runs_dir, spec.title).absolute()
+                    result = run_one(spec, ground, session, run_dir)
                     _show(result, spec, output=output, run_dir=run_dir)
                     done.append(result)
+                    run_dirs.append(run_dir)
                     if summarise(run_dir).state == "interrupted":
                         return done  # the user has had enough
+    if len(run_dirs) > 1 and output != "json":
+        console.out.print()
+        show_side_by_side(run_dirs, run_dirs[0].with_name(f"{run_dirs[0].name}-comparison.html"))
     return done
 
 
@@ -125,12 +132,12 @@ def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
     return groups
 
 
-def _one(
-    spec: "ExperimentSpec", ground: "Ground", session: "SessionFuture", runs_dir: Path
-) -> "tuple[Result, Path]":
+def run_one(
+    spec: "ExperimentSpec", ground: "Ground", session: "SessionFuture", run_dir: Path
+) -> "Result":
+    """One run on clusters that stand, judged; its folder is to be made."""
     from shoal.experiment.judge import run_experiment
 
-    run_dir = new_run_dir(runs_dir, spec.title).absolute()
     trouble = ground.trouble(spec)
     with watching() as watch:
         result = run_experiment(
@@ -143,7 +150,7 @@ def _one(
         )
     for failure in trouble.failures:
         console.say(f"fault: {failure}", "bold yellow")
-    return result, run_dir
+    return result
 
 
 def _report_start(progress: "Start") -> None:

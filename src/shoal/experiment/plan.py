@@ -117,6 +117,15 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
     return {
         "run": run,
         "experiment": spec.name,
+        "variant": spec.variant or None,
+        "systems": {
+            role: {"engine": cluster.engine, "version": cluster.version, "brokers": cluster.brokers}
+            for role, cluster in spec.clusters.items()
+        },
+        "faults": [
+            f"{fault.name} {fault.described_target} at {fault.when.at_s:g} s"
+            for fault in spec.faults.faults
+        ],
         "promises": dict(spec.promises),
         "thresholds": list(spec.thresholds),
         "acks": settings.get("acks", -1),

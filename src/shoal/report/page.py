@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import jinja2
-
 from shoal.model.result import PERCENTILES, GroupResult, Result
 from shoal.model.units import format_us
 from shoal.model.witness import witness_text
@@ -27,6 +25,7 @@ from shoal.report.pictures import (
     strip_picture,
 )
 from shoal.report.scales import linear_axis, log_axis, percentile_axis
+from shoal.report.templates import template
 
 STAGE_NAMES = {
     "producer_to_source": "producers to source log",
@@ -68,15 +67,8 @@ class Picture:
 def render(result: Result, manifest: Mapping[str, Any]) -> str:
     """The page for a result; `manifest` is the run's `run.json`."""
     group = result.worst
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("shoal.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     started_us = manifest.get("started_us", 0)
-    return environment.get_template("page.html.j2").render(
+    return template("page.html.j2").render(
         result=result,
         group=group,
         stages=[(STAGE_NAMES.get(n, n), stage) for n, stage in group.stages.items()],

@@ -1,0 +1,149 @@
+"""Runs side by side: the shape of `comparison.json` and `sweep.json`, and of their pages.
+
+Rules:
+- A `Measure` is a number that every run has or lacks; `None` is "not known", never 0.
+- What is said of a difference is one of `JUDGEMENTS`, in these words.
+- `to_json` gives plain dictionaries and lists.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from shoal.model.units import format_bytes, format_us
+
+Json = dict[str, Any]
+Unit = Literal["ratio", "count", "us", "per_s", "s", "bytes"]
+
+DIFFERS: Final = "differs"
+WITHIN_NOISE: Final = "within noise"
+NOISE_UNKNOWN: Final = "noise unknown"
+EQUAL: Final = "equal"  # there is no difference to speak of
+JUDGEMENTS: Final = (DIFFERS, WITHIN_NOISE, NOISE_UNKNOWN, EQUAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a run; `is_log` where its noise is proportional to it."""
+
+    name: str
+    unit: Unit
+    is_log: bool = False
+
+    def shown(self, value: float | None) -> str:
+        """For people."""
+        if value is None:
+            return "-"
+        match self.unit:
+            case "us":
+                return format_us(value)
+            case "bytes":
+                return format_bytes(value)
+            case "count":
+                return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+            case "per_s":
+                return f"{value:,.1f}/s"
+            case "s":
+                return f"{value:.2f} s"
+        return f"{value:.6g}"
+
+    def brief(self, value: float) -> str:
+        """For the axis of a small picture."""
+        return f"{value:.3g}" if self.unit == "ratio" else self.shown(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is said of the differences in one measure; `chance` is after the correction."""
+
+    judgement: str
+    chance: float | None = None
+    basis: str = ""  # what the noise was taken from
+
+    @property
+    def shown(self) -> str:
+        if self.chance is None:
+            return self.judgement
+        chance = "p < 0.001" if self.chance < 0.001 else f"p = {self.chance:.2g}"
+        return f"{self.judgement} ({chance})"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One run, or several that were alike."""
+
+    label: str
+    runs: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    sentence: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure, its values by column, and what is said of them."""
+
+    measure: Measure
+    values: tuple[tuple[float, ...], ...]
+    judged: Judged
+
+    def cell(self, place: int) -> str:
+        """The mean of a column's runs, and how far they lie apart."""
+        values = self.values[place]
+        if not values:
+            return self.measure.shown(None)
+        mean = self.measure.shown(sum(values) / len(values))
+        if len(values) == 1 or min(values) == max(values):
+            return mean
+        low, high = self.measure.shown(min(values)), self.measure.shown(max(values))
+        return f"{mean} ({low} … {high})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Columns of runs, rows of measures."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def named(self, judgement: str) -> list[str]:
+        """The measures of which that is said."""
+        return [row.measure.name for row in self.rows if row.judged.judgement == judgement]
+
+    def verdicts(self) -> list[str]:
+        """Every verdict that there is, once."""
+        return list(dict.fromkeys(v for column in self.columns for v in column.verdicts))
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one parameter does to one measure: all values by level, and what is said of it."""
+
+    parameter: str
+    measure: Measure
+    levels: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    judged: Judged
+
+    def means(self) -> list[float | None]:
+        return [sum(found) / len(found) if found else None for found in self.values]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """A sweep as far as it went."""
+
+    name: str
+    parameters: Mapping[str, Sequence[str]]
+    repeats: int
+    seed: int
+    planned: int
+    done: int
+    effects: tuple[Effect, ...]
+    comparison: Comparison  # one column for each combination
+
+    def to_json(self) -> Json:
+        return asdict(self)

@@ -1,0 +1,18 @@
+"""The pages' templates: strict about what is missing, and safe from what texts contain."""
+
+from functools import cache
+
+import jinja2
+
+
+@cache
+def template(name: str) -> jinja2.Template:
+    """A template of this package."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("shoal.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(name)
