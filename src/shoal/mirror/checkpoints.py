@@ -72,6 +72,10 @@ class Checkpoint:
     lane: str = ""
     # Where the target's topic has another name.
     source_topic: str | None = None
+    # The leader's epoch of the last batch that was read from the source.
+    source_epoch: int = -1
+    # Where the source's topic came from itself, if a mirror made it.
+    came_by: tuple[str, ...] = ()
 
     @property
     def identity(self) -> Identity:
@@ -267,6 +271,5 @@ def _checkpoint(text: bytes) -> Checkpoint:
     if value["format"] != FORMAT:
         raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
     # One of an earlier version may lack what has a default.
-    return Checkpoint(
-        **{each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
-    )
+    known = {each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
+    return Checkpoint(**{**known, "came_by": tuple(known.get("came_by", ()))})

@@ -122,6 +122,8 @@ class PartitionMirror(Intake):
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
     rebatcher: Rebatcher | None = None  # takes records apart and together again
+    source_epoch: int = -1  # of the leader that wrote the last batch that was read
+    looked_epoch: int = -1  # of the leader that was last asked where that epoch ends
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -313,25 +315,6 @@ class PartitionMirror(Intake):
         ends = {sequence_after(self._queue[0].base_sequence, -1)}
         ends.update(outgoing.last_sequence for outgoing in self._queue)
         return last_sequence in ends
-
-    def lose(self, first: int) -> None:
-        """The source has nothing below `first` any more: go on there, and say so."""
-        lost = first - self.position
-        if self.already_there:
-            self.park(
-                f"the source deleted offsets up to {first} of which some are at the target: "
-                "nothing tells how many",
-                "mirror into a new topic",
-            )
-            return
-        self.counts.lost += lost
-        _log.error(
-            "%s: LOST: the source deleted the offsets from %d to %d before they were copied",
-            self.partition,
-            self.position,
-            first - 1,
-        )
-        self.position = first
 
     def park(self, message: str, remedy: str | None) -> None:
         """Stop this partition for good."""

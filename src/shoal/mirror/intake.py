@@ -19,7 +19,7 @@ from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import dense_copy, records_from
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch, iter_batches
+from shoal.wire.batch import Batch, iter_batches, sequence_after
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,10 @@ class Intake:
     parked: ShoalError | None
     last_stable_offset: int
     retries_bad: bool
+    source_epoch: int
+    already_there: int
+    target_offset: int
+    next_sequence: int
     _damaged_at: int
 
     def fetched(
@@ -89,6 +93,25 @@ class Intake:
             return self.rebatcher.source_offset
         return self.position
 
+    def lost_below(self, first: int) -> int:
+        """How many offsets are lost if the source has nothing below an offset any more.
+
+        Where this mirror goes on and has not yet passed over all that the target has, the
+        first of what is gone was copied.
+        """
+        return max(0, first - self.position - self.already_there)
+
+    def lose(self, first: int) -> None:
+        """Go on at an offset, since the source has nothing below it."""
+        self.flush()
+        self.counts.lost += self.lost_below(first)
+        there = min(first - self.position, self.already_there)
+        self.already_there -= there
+        self.target_offset += there
+        self.next_sequence = sequence_after(self.next_sequence, there)
+        self.position = first
+        self.counts.already_there += there
+
     def _found_damage(self, offset: int, error: WireError) -> None:
         self.counts.damaged += 1
         if not self.retries_bad:
@@ -104,6 +127,7 @@ class Intake:
     def _take(self, batch: Batch, standing: Standing) -> None:
         # Kept before the header is edited, which forgets it.
         base_offset, next_offset = batch.base_offset, batch.next_offset
+        self.source_epoch = max(self.source_epoch, batch.leader_epoch)
         if standing is Standing.CONTROL:
             self.counts.dropped_control += 1
         elif standing is Standing.ABORTED:

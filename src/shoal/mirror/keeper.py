@@ -76,7 +76,7 @@ class CheckpointKeeper:
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
         for mirror in mirrors:
             old = self._written[mirror.target]
-            new = replace(old, **mirror.mark._asdict())
+            new = replace(old, **mirror.mark._asdict(), source_epoch=mirror.source_epoch)
             if new != old:
                 moved[mirror.target] = new
                 if mirror.offsets is not None:

@@ -280,6 +280,7 @@ class TransactionLane:
                 self._checkpoints[mirror.target],
                 source_offset=mirror.next_position,
                 target_offset=mirror.target_offset,
+                source_epoch=mirror.source_epoch,
             )
             for mirror, _, _ in sent
         }

@@ -73,6 +73,8 @@ class Resume:
         self._found = found
         self._delivery = delivery
         self._start = start
+        # Of topics of the source that are copies themselves: see `shoal.mirror.watching`.
+        self.ways: dict[str, set[str]] = {}
 
     def update(self, found: Checkpoints) -> None:
         """Go by these checkpoints from now on."""
@@ -173,6 +175,7 @@ class Resume:
             source_offset=source_offset,
             target_offset=target_offset,
             source_topic=None if source_topic == target_topic else source_topic,
+            came_by=tuple(sorted(self.ways.get(source_topic, ()))),
         )
 
     def _is_same_target(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:

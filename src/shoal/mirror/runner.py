@@ -27,7 +27,7 @@ from shoal.client.client import Client
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
-from shoal.client.results import EARLIEST, LATEST
+from shoal.client.results import LATEST
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
@@ -35,7 +35,8 @@ from shoal.mirror.intake import Counts
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.status import MirrorStatus, partition_status, total
-from shoal.model.errors import SystemFailure, WireError
+from shoal.mirror.watching import SourceWatch
+from shoal.model.errors import WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
 
@@ -77,7 +78,7 @@ class MirrorRunner:
         fails_on_loss: bool = False,
     ) -> None:
         self._lane = lane
-        self._fails_on_loss = fails_on_loss
+        self._watch = SourceWatch(source, fails_on_loss=fails_on_loss)
         self._partitions: dict[TopicPartition, PartitionMirror] = {}
         self._source = _Side(source, set(), Backoff(100, 2000))
         self._target = _Side(target, set(), Backoff(100, 2000))
@@ -240,6 +241,10 @@ class MirrorRunner:
         leaders = self._leaders(self._source, self._in_turn)
         for node_id, mirrors in leaders.items():
             if not self._source.free(node_id, limit=1, now=now):
+                continue
+            if unsure := [mirror for mirror in mirrors if self._watch.is_due(mirror)]:
+                self._source.busy[node_id] = 1
+                self._begin(self._look(node_id, unsure))
                 continue
             wanted = {m.partition: m.position for m in mirrors if self._wants_data(m, now)}
             if not wanted:
@@ -406,9 +411,11 @@ class MirrorRunner:
                 continue
             if mirror.position != positions[tp]:
                 continue  # it went back while this was on its way
+            if not self._is_same_topic(mirror):
+                continue
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
-            elif self._is_same_topic(mirror):
+            else:
                 is_good = mirror.fetched(
                     part.records, aborted=part.aborted, last_stable_offset=part.last_stable_offset
                 )
@@ -417,7 +424,9 @@ class MirrorRunner:
 
     def _is_same_topic(self, mirror: PartitionMirror) -> bool:
         topic = mirror.partition.topic
-        if _topic_id(self._source.client, topic) == self._topic_ids[topic]:
+        topic_id = _topic_id(self._source.client, topic)
+        # One that is missing for a moment may come back as it was.
+        if topic_id is None or topic_id == self._topic_ids[topic]:
             return True
         mirror.park("the source topic was deleted and made again", "mirror into a new topic")
         return False
@@ -426,8 +435,8 @@ class MirrorRunner:
         code, tp = part.error_code, mirror.partition
         error = error_for(code, topic=tp.topic, partition=tp.partition, offset=mirror.position)
         if code == Code.OFFSET_OUT_OF_RANGE:
-            self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
-            self._begin(self._find_range(mirror, mirror.position))
+            self._fetching.add(tp)
+            self._begin(self._find(mirror))
         elif facts_of(code).retriable or code == Code.UNKNOWN_SERVER_ERROR:
             self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
             if code in INVALIDATES_METADATA:
@@ -435,36 +444,31 @@ class MirrorRunner:
         else:
             mirror.park(f"the source cannot be read: {error}", None)
 
-    async def _find_range(self, mirror: PartitionMirror, position: int) -> None:
-        """What became of an offset that the source does not have."""
-        tp, client = mirror.partition, self._source.client
+    async def _find(self, mirror: PartitionMirror) -> None:
+        """Why the source does not have a position."""
+        topic = mirror.partition.topic
         try:
-            await client.metadata([tp.topic], refresh=True)
-            first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-            end = (await client.list_offsets({tp: LATEST}))[tp].offset
+            await self._source.client.metadata([topic], refresh=True)
+            if self._is_same_topic(mirror):
+                await self._watch.find(mirror)
         except ClientError as error:
-            if not error.retriable:
-                raise
-            _log.warning("%s: asking where it begins failed: %s", tp, error)
-            return
-        if mirror.parked is not None or mirror.position != position:
-            return
-        if not self._is_same_topic(mirror):
-            return
-        if position > end:
-            mirror.park(
-                f"the source was cut: it ends at {end}, and was copied up to {position}",
-                "the target has records that the source has lost; mirror into a new topic",
-            )
-        elif position < first:
-            if self._fails_on_loss:
-                raise SystemFailure(
-                    f"{tp}: the source deleted the offsets from {position} to {first - 1} "
-                    "before they were copied",
-                    remedy="keep records longer at the source, or start the mirror with "
-                    "--on-loss report to go on without them",
-                )
-            mirror.lose(first)
+            _log.warning("%s: the source does not tell what it has: %s", mirror.partition, error)
+        finally:
+            self._fetching.discard(mirror.partition)
+        self._fetch_after[mirror.partition] = self._loop.time() + mirror.backoff.failed()
+
+    async def _look(self, node_id: int, mirrors: list[PartitionMirror]) -> None:
+        """Whether a leader still has what was copied."""
+        side, is_told = self._source, False
+        try:
+            is_told = await self._watch.look(node_id, mirrors)
+        except (ClientError, WireError) as error:
+            _log.warning("source broker %d does not tell its epochs: %s", node_id, error)
+        finally:
+            side.busy[node_id] = 0
+        if not is_told:
+            side.not_before[node_id] = self._loop.time() + side.backoff.failed()
+            self._refresh(side)
 
     async def _produce(self, node_id: int, batches: Singles) -> None:
         side = self._target

@@ -25,6 +25,7 @@ from shoal.mirror.resume import Resume, Start
 from shoal.mirror.routes import Route
 from shoal.mirror.takeover import TakeOver
 from shoal.mirror.transactional import TransactionalMirror
+from shoal.mirror.watching import check_cycles, ways_of
 from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
@@ -34,6 +35,7 @@ class Common(TypedDict):
     """What all kinds of `PartitionMirror` are told alike."""
 
     writes_to: TopicPartition
+    source_epoch: int
     retries_bad: bool
     rebatcher: Rebatcher | None
 
@@ -56,14 +58,17 @@ class Starter:
     async def look(self) -> None:
         """Read what there is of earlier starts, of this process or another."""
         self._resume.update(await self._topic.read())
+        self._resume.ways = await ways_of(self._source)
 
     async def check(self, routes: list[Route]) -> bool:
         """Refuse target partitions that are not ours to write to; whether any is ours."""
+        check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
         await self._resume.check(routes)
         return any(self._resume.found(route) for route in routes)
 
     async def begin(self, routes: Sequence[Route]) -> Begun:
         """Claim these partitions, and find out where each goes on."""
+        check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
         await self._choose(routes)
         by_delivery: dict[str, list[Route]] = {}
         for route in routes:
@@ -120,11 +125,14 @@ class Starter:
         self.keeper.follow(begun.values())
         return begun
 
-    def _common(self, route: Route, *, keeps_offsets: bool = False) -> Common:
+    def _common(
+        self, route: Route, checkpoint: Checkpoint, *, keeps_offsets: bool = False
+    ) -> Common:
         rules = self._config.copy
         is_deep = rules.is_deep(route.source.topic)
         return {
             "writes_to": route.target,
+            "source_epoch": checkpoint.source_epoch,
             "retries_bad": rules.on_bad_batch == "retry",
             "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
         }
@@ -142,7 +150,7 @@ class Starter:
             already_there=start.already_there,
             is_known=start.is_known,
             tail=start.tail,
-            **self._common(route),
+            **self._common(route, checkpoint),
         )
 
     def _repeating(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
@@ -153,7 +161,7 @@ class Starter:
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
-            **self._common(route),
+            **self._common(route, checkpoint),
         )
 
     def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
@@ -165,7 +173,7 @@ class Starter:
             self._handler,
             target_offset=checkpoint.target_offset,
             mirror_epoch=checkpoint.mirror_epoch,
-            **self._common(route, keeps_offsets=True),
+            **self._common(route, checkpoint, keeps_offsets=True),
         )
 
     def _transactional(self, route: Route, checkpoint: Checkpoint) -> TransactionalMirror:
@@ -176,5 +184,5 @@ class Starter:
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
-            **self._common(route),
+            **self._common(route, checkpoint),
         )
