@@ -356,8 +356,8 @@ class PartitionJudge:
     def asked_for_end(self, hosted: HostedPartition) -> None:
         """A client asks a leader for the latest offset."""
         leader = hosted.replica.leader
-        if leader is None:
-            return
+        if leader is None or leader.leader_epoch < self._unclean_epoch:
+            return  # or it leads no more without knowing it, and what it has is given up
         try:
             answer = leader.leader_epoch, leader.latest_offset()
         except Refused:
