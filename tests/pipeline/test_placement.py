@@ -81,6 +81,10 @@ def test_a_killed_task_adds_no_finding(spark: SparkSession, tmp_path: Path) -> N
     assert not LOST & set(map(Finding, result.findings))
     assert result.metrics.attempts == result.metrics.ok + result.metrics.unknown
     assert 0 < result.metrics.delivered <= result.metrics.attempts < 40_000
+    table = spark.read.parquet(str(write_messages(tmp_path / "run", spark)))
+    assert table.where("deliveries > 0").count() == result.metrics.delivered
+    assert table.where("deliveries = 0 and consumed_us is not null").count() == 0
+    assert table.where("outcome = 'ok'").count() == result.metrics.ok
 
 
 def kill_a_worker(broker_port: int) -> int:

@@ -3,17 +3,19 @@
     messages   producer, topic, lane, sequence, outcome, sent_us, published_us, output_us,
                consumed_us, deliveries
 
-One row for each recorded attempt. `sent`: handed to the producer; `published`: acknowledged;
-`output`: the append time of the log, or the record's timestamp where the topic stamps none;
-`consumed`: first received. A time that there is not is null.
+One row for each message that was recorded as sent, was in the log or was received: a message
+that was lost stays in the table. `sent`: handed to the producer; `published`: acknowledged;
+`output`: the append time of the log that is read, if its topic stamps append times (what a
+producer wrote into a record is no such time); `consumed`: first received. A time that there is
+not is null.
 """
 
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from shoal.model.ledger import OUTCOMES
+from shoal.model.ledger import OUTCOMES, UNKNOWN
 from shoal.workload.ledger import Run, open_run
 
 NAME = ("producer", "topic", "lane", "sequence")
@@ -22,26 +24,38 @@ NAME = ("producer", "topic", "lane", "sequence")
 def write_messages(run_dir: Path, session: SparkSession) -> Path:
     """Writes the folder `tables/messages`; returns it."""
     run = open_run(run_dir)
-    attempts, receipts = _table(run, "attempts", session), _table(run, "receipts", session)
-    known = f.lit(None).cast("bigint")
-    first = receipts.groupBy(*NAME).agg(
-        f.min("received_us").alias("consumed_us"),
-        f.min_by("timestamp_us", "received_us").alias("output_us"),
-        f.count("*").alias("deliveries"),
+    attempts, receipts, log = (_table(run, t, session) for t in ("attempts", "receipts", "log"))
+    read = "target" if "target" in run.plan.get("clusters", {}) else "source"
+    known = f.col("sequence") >= 0
+    first = (
+        receipts.where(known)
+        .groupBy(*NAME)
+        .agg(f.min("received_us").alias("consumed_us"), f.count("*").alias("deliveries"))
+    )
+    output = (
+        log.where(known & (f.col("cluster") == read))
+        .groupBy(*NAME)
+        .agg(f.min(_time("append_us")).alias("output_us"))
     )
     names = f.array(*map(f.lit, OUTCOMES))
-    joined = attempts.join(first, list(NAME), "left").select(
+    outcome = f.coalesce(f.col("outcome"), f.lit(UNKNOWN)).cast("int")
+    both = attempts.join(first, list(NAME), "full").join(output, list(NAME), "full")
+    joined = both.select(
         *NAME,
-        names[f.col("outcome")].alias("outcome"),
+        names[outcome].alias("outcome"),
         "sent_us",
-        f.when(f.col("acked_us") >= 0, f.col("acked_us")).otherwise(known).alias("published_us"),
-        f.when(f.col("output_us") >= 0, f.col("output_us")).otherwise(known).alias("output_us"),
+        _time("acked_us").alias("published_us"),
+        "output_us",
         "consumed_us",
         f.coalesce("deliveries", f.lit(0)).alias("deliveries"),
     )
     folder = run_dir / "tables" / "messages"
     joined.write.mode("overwrite").parquet(str(folder))
     return folder
+
+
+def _time(column: str) -> Column:
+    return f.when(f.col(column) >= 0, f.col(column))
 
 
 def _table(run: Run, table: str, session: SparkSession) -> DataFrame:
