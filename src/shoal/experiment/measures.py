@@ -49,6 +49,12 @@ def _found(*names: str) -> Read:
     return read
 
 
+def _copies(result: Result) -> float | None:
+    """In the log that the consumers read."""
+    name = "duplicate: source" if result.mirror is None else "duplicate: target"
+    return _found(name)(result)
+
+
 def _throughput(result: Result) -> float | None:
     rows = [row for row in result.worst.throughput if row.topic is None]
     return rows[0].delivered_per_s if rows else None
@@ -78,7 +84,7 @@ MEASURES: Final[tuple[tuple[Measure, Read], ...]] = (
     (Measure("completeness", "ratio"), lambda r: r.worst.metrics.completeness),
     (Measure("lost", "count"), lambda r: r.worst.metrics.lost),
     (Measure("duplication", "ratio"), lambda r: r.worst.metrics.duplication),
-    (Measure("duplicates at the target", "count"), _found("duplicate: target")),
+    (Measure("duplicates in the log", "count"), _copies),
     (Measure("order", "ratio"), lambda r: r.worst.metrics.order),
     (Measure("reordered", "count"), _found("reordered")),
     (Measure("end-to-end latency p50", "us", is_log=True), _latency("e2e_intended", "p50")),

@@ -71,7 +71,8 @@ def render_sweep(sweep: SweepResult) -> str:
         sections=sections,
         sentences=sentences(sweep),
         columns=sweep.comparison.columns,
-        rows=sweep.comparison.rows,
+        rows=[row for row in sweep.comparison.rows if row.judged.judgement != EQUAL],
+        equal=sweep.comparison.named(EQUAL),
         how=HOW_TESTED + HOW_SWEPT,
         differs=DIFFERS,
     )
@@ -82,14 +83,18 @@ def sentences(sweep: SweepResult) -> list[str]:
     said = []
     for parameter in sweep.parameters:
         effects = [effect for effect in sweep.effects if effect.parameter == parameter]
-        changed = [e.measure.name for e in effects if _differs(e.judged.judgement)]
-        same = [e.measure.name for e in effects if e.judged.judgement in (WITHIN_NOISE, EQUAL)]
-        text = f"{parameter}: " + (f"differs in {', '.join(changed)}" if changed else "")
-        if same:
-            text += ("; " if changed else "") + f"within noise in {', '.join(same)}"
-        if not changed and not same:
-            text += "noise unknown, since no combination was repeated"
-        said.append(f"{text}.")
+        words = {
+            "differs in": DIFFERS,
+            "within noise in": WITHIN_NOISE,
+            "equal in": EQUAL,
+            "noise unknown of": NOISE_UNKNOWN,
+        }
+        parts = []
+        for words_for, judgement in words.items():
+            names = [e.measure.name for e in effects if e.judged.judgement == judgement]
+            if names:
+                parts.append(f"{words_for} {', '.join(names)}")
+        said.append(f"{parameter}: {'; '.join(parts) or 'nothing is known yet'}.")
     return said
 
 

@@ -1,0 +1,132 @@
+"""Runs in which something goes wrong on purpose, and what the judge makes of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.audit.folder import open_ledger
+from shoal.audit.judge import audit
+from shoal.experiment.misfortune import check, prepared
+from shoal.experiment.presets import find
+from shoal.experiment.run import run_workload
+from shoal.experiment.spec import ExperimentSpec, load, load_variants
+from shoal.faults.timeline import Timeline
+from shoal.lite.cluster import LiteCluster
+from shoal.model.errors import ConfigError
+from shoal.model.findings import Verdict
+from shoal.model.result import Result
+
+
+def outcome(spec: ExperimentSpec, run_dir: Path) -> Result:
+    check(spec)
+    with prepared(spec) as ground:
+        trouble = ground.trouble(spec)
+        run_workload(
+            spec,
+            addresses=ground.addresses(spec),
+            run_dir=run_dir,
+            watch=lambda _progress: None,
+            trouble=trouble,
+        )
+    assert trouble.failures == []
+    return audit(open_ledger([run_dir]))
+
+
+def quick(spec: ExperimentSpec) -> ExperimentSpec:
+    """A fifth of the time."""
+    faults = tuple(
+        replace(
+            fault,
+            when=replace(fault.when, at_s=fault.when.at_s / 5),
+            lasts_s=None if fault.lasts_s is None else fault.lasts_s / 5,
+        )
+        for fault in spec.faults.faults
+    )
+    settings = {**spec.producers.settings, "duration_s": 4.0}
+    return replace(
+        spec, faults=Timeline(faults), producers=replace(spec.producers, settings=settings)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acks", ["0", "1"])  # the tests of presets have the third
+def test_a_leader_that_dies_alone_costs_what_acks_say(acks: str, tmp_path: Path) -> None:
+    specs = {spec.variant: spec for spec in load_variants(find("leader-lost"))}
+    result = outcome(quick(specs[f"acks-{acks}"]), tmp_path / "run")
+    metrics = result.metrics
+    assert [fault["name"] for fault in result.faults] == ["cut", "kill"]
+    assert all(fault["ended_us"] for fault in result.faults)
+    assert metrics.harvest is not None
+    assert metrics.harvest < 1
+    assert (metrics.lost > 0) == (acks == "1")
+
+
+EXTERNAL = """
+[source]
+engine = "external"
+bootstrap = "{bootstrap}"
+{more}
+[topics]
+partitions = 2
+[producer]
+messages = 500
+rate = 250
+size = "256B"
+drain_timeout = "60s"
+[[fault]]
+name = "{name}"
+{target}
+at = "500ms"
+"""
+
+
+def external(
+    tmp_path: Path, bootstrap: str, name: str, target: str, more: str = ""
+) -> ExperimentSpec:
+    file = tmp_path / "foreign.toml"
+    file.write_text(EXTERNAL.format(bootstrap=bootstrap, name=name, target=target, more=more))
+    return load(file)
+
+
+@pytest.mark.slow
+def test_links_to_somebody_elses_cluster_can_be_cut(tmp_path: Path) -> None:
+    with LiteCluster(brokers=2) as cluster:
+        spec = external(
+            tmp_path, cluster.bootstrap, "cut", 'between = ["producers", "source"]\nfor = "500ms"'
+        )
+        result = outcome(spec, tmp_path / "run")
+        assert cluster.faults() == []
+    assert result.verdict is Verdict.PROVEN, result.sentence
+    latency = result.metrics.latency_us["producer"]
+    # Whoever sent while it lasted waited for its end.
+    assert latency.max is not None
+    assert latency.max >= 250_000
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "more", "message"),
+    [
+        ("kill", 'target = "source/1"', "", "not ours"),
+        ("cut", 'between = ["source/1", "source/2"]', "", "not ours to change"),
+        (
+            "cut",
+            'between = ["producers", "source"]',
+            'client = { "security.protocol" = "SSL" }',
+            "cannot rewrite the addresses",
+        ),
+        ("kill", 'target = "mirror"', "", "cannot hit 'mirror'"),
+    ],
+)
+def test_what_cannot_be_done_to_others_is_refused(
+    tmp_path: Path, name: str, target: str, more: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check(external(tmp_path, "kafka.invalid:9092", name, target, more))
+
+
+def test_a_fault_after_the_end_is_refused(tmp_path: Path) -> None:
+    spec = external(tmp_path, "kafka.invalid:9092", "reset", 'between = ["producers", "source"]')
+    late = replace(spec.faults.faults[0], when=replace(spec.faults.faults[0].when, at_s=2.5))
+    with pytest.raises(ConfigError, match=r"would begin at 2\.5 s"):
+        check(replace(spec, faults=Timeline((late,))))
