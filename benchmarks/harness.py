@@ -87,6 +87,8 @@ class Case:
     bar: float | None = None
     # The least share of their MB/s.
     least_speed: float = 0.0
+    # The most memory that ours may take, if there is a limit.
+    most_memory_mib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,12 @@ def prove(claim: Claim, cases: Iterable[Case], *, pairs: int = LEAST_PAIRS) -> i
         result = compare(case, pairs=pairs)
         bar = claim.bar if case.bar is None else case.bar
         result |= {"bar": round(bar, 2), "least_speed": case.least_speed}
+        result["most_memory_mib"] = case.most_memory_mib
+        memory_mib = result["ours"]["peak_memory_mib"]
         result["holds"] = (
-            result["ratio_median"] >= bar and result["speed_median"] >= case.least_speed
+            result["ratio_median"] >= bar
+            and result["speed_median"] >= case.least_speed
+            and (case.most_memory_mib is None or memory_mib <= case.most_memory_mib)
         )
         results.append(result)
         print(_lines(result), flush=True)

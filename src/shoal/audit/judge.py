@@ -93,12 +93,18 @@ def audit(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = No
     return conclude(ledger, examine(ledger, runner, sizes=sizes))
 
 
-def examine(ledger: Ledger, runner: Runner = run_here, *, sizes: Sizes | None = None) -> Evidence:
-    """Count everything that the ledgers of one run say."""
+def examine(
+    ledger: Ledger,
+    runner: Runner = run_here,
+    *,
+    sizes: Sizes | None = None,
+    cuts: Sequence[int] = (),
+) -> Evidence:
+    """Count everything that the ledgers of one run say; `cuts` are for `plan_cells`."""
     sizes = sizes or Sizes()
     setting = make_setting(ledger)
     planned = [extent.planned for extent in setting.extents.values()]
-    cells = plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell)
+    cells = plan_cells(ledger, planned, rows_per_cell=sizes.rows_per_cell, cuts=cuts)
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
     answers = runner([*cells, *walks], setting)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]

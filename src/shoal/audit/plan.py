@@ -25,12 +25,16 @@ _SIDE_TABLES = ("keys", "transactions", "batches")
 
 
 def plan_cells(
-    ledger: Ledger, extents: Iterable[int] = (), *, rows_per_cell: int = ROWS_PER_CELL
+    ledger: Ledger,
+    extents: Iterable[int] = (),
+    *,
+    rows_per_cell: int = ROWS_PER_CELL,
+    cuts: Sequence[int] = (),
 ) -> list[MessageCell]:
-    """Cells that cover every row and every planned number."""
+    """Cells that cover every row and every planned number; `cuts` says where, if it is known."""
     groups = [group for table in _MESSAGE_TABLES for group in ledger.tables[table]]
-    cuts = _cuts(groups, rows_per_cell)
-    cells = [_cell(ledger, low, high) for low, high in zip(cuts, [*cuts[1:], LARGEST], strict=True)]
+    lows = cuts or _cuts(groups, rows_per_cell)
+    cells = [_cell(ledger, low, high) for low, high in zip(lows, [*lows[1:], LARGEST], strict=True)]
     if any(group.ranges["sequence"][0] < 0 for group in groups):
         cells.insert(0, _cell(ledger, -LARGEST, 0))
     reach = max(extents, default=0)

@@ -45,7 +45,8 @@ class Held(NamedTuple):
     path: str  # what they were read from
     columns: Rows
     names: Sequence[str]
-    position: int
+    position: int  # of the first row, unless each row has its own
+    positions: Array | None = None
 
 
 @dataclass(slots=True)
@@ -105,13 +106,18 @@ def read_rows(
         else:
             rows = _read_piece(piece, stored, types, vocabulary)
         if POSITION in chunks:
-            count = len(rows[stored[0]])
-            rows[POSITION] = np.arange(piece.position, piece.position + count, dtype=np.int64)
+            rows[POSITION] = _positions(piece, len(rows[stored[0]]))
         mask = within.mask(rows[within.column]) if within else None
         kept_rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         for name, kept in chunks.items():
             kept.append(rows[name] if kept_rows is None else rows[name][kept_rows])
     return {name: _whole(arrays, _NUMPY_TYPES[types[name]]) for name, arrays in chunks.items()}
+
+
+def _positions(piece: Piece | Held, count: int) -> Array:
+    if isinstance(piece, Held) and piece.positions is not None:
+        return piece.positions
+    return np.arange(piece.position, piece.position + count, dtype=np.int64)
 
 
 def _whole(arrays: list[Array], kind: type[np.generic]) -> Array:

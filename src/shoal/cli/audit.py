@@ -15,7 +15,7 @@ from shoal.cli import console
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.cli.verdict import EXIT_CODES, show_numbers, show_verdict, worst
 from shoal.experiment.runs import find_run
-from shoal.model.errors import UsageError
+from shoal.model.errors import LedgerError, UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
 from shoal.model.result import Result
@@ -139,11 +139,16 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
 def _audit_runs(
     folders: list[Path], wanted: list[Threshold], output: str, *, given: dict[str, int]
 ) -> ExitCode:
+    from shoal.audit.folder import open_ledger
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
-    with SessionFuture() as session:
-        result = judge(folders, session=session, given=given)
+    try:
+        open_ledger(folders, **given)  # what cannot be read is told before Spark is started
+        with SessionFuture() as session:
+            result = judge(folders, session=session, given=given)
+    except LedgerError as error:  # files that the command line names are not what they must be
+        raise UsageError(str(error), remedy=error.remedy) from error
     if output == "json":
         console.print_json(result.to_json() | _held_against(result, wanted))
     else:

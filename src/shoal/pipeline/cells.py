@@ -71,7 +71,7 @@ class _CellReader(DataSourceReader):
         from shoal.audit.parts import to_record_batch
 
         work = cast("_Work", partition)
-        answer = judge_task(_unpacked(work.task), _unpacked(work.setting))
+        answer = judge_task(unpacked(work.task), unpacked(work.setting))
         yield to_record_batch(work.number, answer)
 
 
@@ -84,16 +84,16 @@ def run_on(
     if not tasks:
         return []
     session.dataSource.register(CellSource)
-    work = {"tasks": json.dumps([_packed(task) for task in tasks]), "setting": _packed(setting)}
+    work = {"tasks": json.dumps([packed(task) for task in tasks]), "setting": packed(setting)}
     frame = session.read.format(FORMAT).options(**work).load()
     try:
         answers = from_table(frame.toArrow())
     except PySparkException as error:
-        raise _cause(error) from error
+        raise cause_of(error) from error
     return [answers.get(number, []) for number in range(len(tasks))]
 
 
-def _cause(error: PySparkException) -> ShoalError:
+def cause_of(error: PySparkException) -> ShoalError:
     """What a task that failed in another process had to say, as the error that it was."""
     said = re.search(r"shoal\.model\.errors\.LedgerError: (.+)", str(error))
     if said is not None:
@@ -110,10 +110,10 @@ def warm_up(session: SparkSession) -> None:
     run_on(session, [LedgerWalk(0, "log", ())], nothing)
 
 
-def _packed(value: Any) -> str:
+def packed(value: Any) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value), 1)).decode()
 
 
-def _unpacked(text: str) -> Any:
+def unpacked(text: str) -> Any:
     # Our own driver wrote this a moment ago; it never comes from outside.
     return pickle.loads(zlib.decompress(base64.b64decode(text)))  # noqa: S301

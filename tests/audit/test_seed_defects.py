@@ -10,7 +10,7 @@ from shoal.audit.folder import open_ledger
 from shoal.audit.judge import audit
 from shoal.model.ledger import FAILED
 from shoal.model.result import Result
-from support.audit_ledgers import History, receive, send
+from support.audit_ledgers import History, put, receive, scan, send
 
 
 def run(*received: int, sent: int = 8, failed: tuple[int, ...] = ()) -> History:
@@ -106,3 +106,56 @@ def test_a_copy_does_not_replace_the_first_delivery(tmp_path: Path) -> None:
     history = run(*range(8))
     receive(history, "p0", 0, 0, offset=8, received_us=900_000)
     assert judge(history, tmp_path).metrics.latency_us["e2e_actual"].max == 10_000
+
+
+def test_a_replay_of_everything_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    history = run(*range(6), sent=6)
+    for place in range(6):
+        receive(history, "p0", 0, place, offset=place, assignment=2, received_us=20_000 + place)
+    result = judge(history, tmp_path)
+    assert result.findings == {}
+    assert (result.metrics.re_reads, result.metrics.duplication, result.metrics.F) == (6, 0.0, 0)
+
+
+def test_a_group_that_began_at_the_end_has_lost_what_came_before(tmp_path: Path) -> None:
+    history = run(6, 7)
+    history.add("assignments", topic="t", partition=0, offset=6)
+    assert judge(history, tmp_path).findings["lost: unlocated"].count == 6
+
+
+def test_fewer_received_than_sent_is_measured_like_any_other(tmp_path: Path) -> None:
+    result = judge(run(0, 2, 1, 7), tmp_path)
+    assert (result.metrics.F, result.metrics.K) == (2, 1)
+    assert result.findings["reordered"].count == 1
+
+
+def test_many_copies_are_all_counted_and_harvest_stays_below_one(tmp_path: Path) -> None:
+    history = run(0, 1, 2)
+    for place in range(300):  # more than fit into a byte
+        receive(history, "p0", 0, 1, offset=10 + place, received_us=30_000 + place)
+    result = judge(history, tmp_path)
+    assert result.findings["duplicate: source"].count == 300
+    assert result.metrics.harvest == 3 / 8
+    assert result.metrics.duplication == 300 / 303
+
+
+def test_output_is_the_time_of_the_append_and_nothing_else(tmp_path: Path) -> None:
+    history = run(*range(8))
+    for sequence in range(8):
+        put(history, "source", "p0", 0, sequence, offset=sequence, timestamp_us=1000 * sequence)
+    scan(history, "source", 0, end=8)
+    assert judge(history, tmp_path / "creators").metrics.range_us["output"] is None
+    for _, row in history.rows["log"]:
+        row["append_us"] = 500 + 1100 * row["sequence"]
+    assert judge(history, tmp_path / "appended").metrics.range_us["output"] == 7700
+
+
+def test_latency_begins_when_a_message_should_have_left(tmp_path: Path) -> None:
+    history = run(*range(8))
+    for _, row in history.rows["attempts"]:
+        row["intended_us"] = row["sent_us"] - 5000  # the client held it back
+    result = judge(history, tmp_path)
+    intended, actual = (result.metrics.latency_us[f"e2e_{n}"].max for n in ("intended", "actual"))
+    assert intended is not None
+    assert actual is not None
+    assert intended - actual == 5000

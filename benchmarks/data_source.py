@@ -1,0 +1,90 @@
+"""The `shoal` data source reads at least as many rows per second as Spark's Kafka connector.
+
+Both in one session on two cores, from the same topic of 1 KiB records on the same broker, each
+summing up the lengths of all values; the connector tuned as its users tune it, driver 4g. In
+batch mode (`mode=batches`) ours reads at least 3 times the connector's bytes per second.
+
+MB/s are what is judged here; CPU seconds (of the session and its Python, not of the broker) are
+beside them. `python -m benchmarks.data_source RECORDS` takes fewer than 2 million.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.harness import Case, Claim, Side, prove
+from benchmarks.raw_load import RawProduce, batch_of, produce
+from benchmarks.side_by_side import System, lite
+from shoal.pipeline.session import start_session, stop_session
+
+RECORDS = 2_000_000
+RECORD_BYTES = 1024
+BATCH_RECORDS = 512
+# https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+TUNED = {
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.fetch.max.bytes": "67108864",
+    "kafka.max.poll.records": "5000",
+    "kafka.receive.buffer.bytes": "4194304",
+}
+CLAIM = Claim(
+    name="data_source",
+    sentence="Our data source reads as many rows per second as Spark's own, and 3 times the bytes.",
+    bar=0.0,  # of CPU
+    packages=("pyspark", "pyarrow", "numpy", "numba"),
+)
+
+
+def frame(session: SparkSession, kind: str, system: System, topic: str, **more: str) -> DataFrame:
+    servers = {"kafka.bootstrap.servers": system.bootstrap, "subscribe": topic}
+    return session.read.format(kind).options(**servers, **more).load()
+
+
+def summed(rows: DataFrame, column: str) -> int:
+    """How many bytes all values of a column have."""
+    [row] = rows.selectExpr(f"sum(length({column})) AS bytes").collect()
+    return int(row["bytes"])
+
+
+def _jvm() -> list[int]:
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark does not tell its JVM's number
+    return [gateway.proc.pid] if gateway is not None else []
+
+
+def cases(session: SparkSession, system: System, topic: str, records: int) -> Iterator[Case]:
+    connector = frame(session, "kafka", system, topic, **TUNED)
+    rows = frame(session, "shoal", system, topic)
+    batches = frame(session, "shoal", system, topic, mode="batches")
+    assert summed(rows, "value") == summed(connector, "value") >= records * RECORD_BYTES
+    theirs = Side("Spark's connector", lambda: summed(connector, "value"), _jvm)
+    conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2}
+    ours = Side("shoal, rows", lambda: summed(rows, "value"), _jvm)
+    yield Case("rows", ours, theirs, conditions, least_speed=1.0)
+    ours = Side("shoal, batches", lambda: summed(batches, "bytes"), _jvm)
+    yield Case("bytes in batch mode", ours, theirs, conditions, least_speed=3.0)
+
+
+def main(records: int) -> int:
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))  # they fetch the connector too
+    from support.spark_connector import connector_jars
+
+    jars = ",".join(map(str, connector_jars()))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory 4g --jars {jars} pyspark-shell"
+    session = start_session("local[2]")
+    try:
+        with lite(1) as cluster:
+            system = System("Kafka Lite", cluster)
+            topic = system.create_topic(1)
+            load = RawProduce(batch_of(BATCH_RECORDS, RECORD_BYTES), BATCH_RECORDS * RECORD_BYTES)
+            produce(system.bootstrap, topic, load, records * RECORD_BYTES)
+            return prove(CLAIM, cases(session, system, topic, records))
+    finally:
+        stop_session(session)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else RECORDS))
