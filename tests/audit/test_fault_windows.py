@@ -125,6 +125,16 @@ def test_a_stall_is_detected_recovered_from_and_drained(tmp_path: Path) -> None:
     assert second.time_to_drain_us == 0
 
 
+def test_what_is_left_of_one_fault_does_not_hide_the_next(tmp_path: Path) -> None:
+    history = stalled_run()
+    for _, row in history.rows["receipts"]:  # a second stall, shorter than the first
+        if 7_000_000 <= 10_000 * row["sequence"] < 7_800_000:
+            row["received_us"] = 7_802_000
+    history = faulted(history, (3_000_000, 5_000_000), (7_000_000, 7_500_000))
+    _, second, _ = judge(history, tmp_path).worst.windows
+    assert (second.time_to_detect_us, second.time_to_recover_us) == (0, 800_000)
+
+
 def test_what_lasts_to_the_end_of_the_run_is_not_recovered_from(tmp_path: Path) -> None:
     history = faulted(stalled_run(stall_ms=60_000), (2_500_000, None))
     first, _ = judge(history, tmp_path).worst.windows

@@ -61,7 +61,7 @@ class Book:
         """One for each slot (which may be given several times)."""
         if len(slots):
             self.add(group, name, self._view.index.per_stream(slots))
-            self.count_times(group, name, self._view.segment[slots])
+            self.count_times(group, name, self._view.segments(slots))
 
     def count_times(self, group: str | None, name: str, segments: Ints) -> None:
         """One for each entry, between the edges of faults; NONE is left out."""

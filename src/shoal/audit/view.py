@@ -159,6 +159,12 @@ class CellView:
         """Between which edges of faults each slot was meant to leave; NONE if nobody knows."""
         return segments_of(self.attempts.intended_us, self.setting.edges_us)
 
+    def segments(self, slots: Ints) -> Ints:
+        """The same of some slots; without faults all are in one, at no cost."""
+        if not self.setting.edges_us:
+            return segments_of(slots, ())
+        return self.segment[slots]
+
     # ------------------------------------------------------------ logs
 
     def _scan(self, cluster: Cluster) -> tuple[Ints, Ints]:
@@ -274,7 +280,7 @@ class CellView:
             self.index.sequence_of(slots),
             self.receipts["key"][rows],
             self.receipts["partition"][rows].astype(np.int64),
-            self.segment[slots],
+            self.segments(slots),
         )
 
     def log_units(self, cluster: Cluster) -> Units:
@@ -286,7 +292,7 @@ class CellView:
         fresh[1:] = (slots[1:] != slots[:-1]) | (partition[1:] != partition[:-1])
         slots, partition, places = slots[fresh], partition[fresh], known.places[fresh]
         stream = self.index.stream_of(slots)
-        sequence, segment = self.index.sequence_of(slots), self.segment[slots]
+        sequence, segment = self.index.sequence_of(slots), self.segments(slots)
         if _is_torn(stream, partition):
             order = np.lexsort((sequence, partition, stream))
             stream, sequence = stream[order], sequence[order]

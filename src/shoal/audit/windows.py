@@ -2,9 +2,9 @@
 
 A message is in a window if it was meant to leave in it. Felt is what fared worse than before:
 a message that was refused, unanswered or never delivered, or that waited longer for its first
-delivery than any of the `BEFORE_US` before the fault (since the last edge of another fault, if
-that is later; with nothing to compare with, waits do not count). A wave of such messages ends
-with `CALM_US` without one.
+delivery than any of the `BEFORE_US` before the fault (since another fault began or ended or was
+last felt, if that is later; with nothing to compare with, waits do not count). A wave of such
+messages ends with `CALM_US` without one.
 
 - Time to detect: from the begin of the fault to the first such message.
 - Time to recover: from its begin to the end of the last wave that began before the fault's end
@@ -70,6 +70,7 @@ class _Windows:
         self._setting, self._totals, self._group = setting, totals, group
         rows = np.concatenate([np.empty((0, len(FARES)), np.int64), *totals.fares[group]])
         self._fares = _merged(rows)
+        self._felt_until_us = -LARGEST  # the faults so far; they come in order of begin
 
     def window(
         self, fault: FaultWindow | None, segments: Iterable[int], calm: Sequence[int]
@@ -126,7 +127,8 @@ class _Windows:
         first = segments_within(fault, self._setting.edges_us).start
         segment, slot, _, worse, longest, _ = self._fares.T
         at_us = slot * slot_us
-        before = (segment == first - 1) & (at_us >= fault.began_us - BEFORE_US)
+        from_us = max(fault.began_us - BEFORE_US, self._felt_until_us)
+        before = (segment == first - 1) & (at_us >= from_us)
         known = longest[before & (longest != -LARGEST)] if first - 1 in calm else ()
         limit_us = max(known, default=LARGEST)
         after = segment >= first
@@ -139,6 +141,7 @@ class _Windows:
         detect = max(own[0][0] - fault.began_us, 0)
         last_us = int(at_us[-1]) + slot_us
         over_us = own[-1][1]
+        self._felt_until_us = max(self._felt_until_us, over_us)
         return detect, None if over_us >= last_us else over_us - fault.began_us
 
     def _drained(self, fault: FaultWindow) -> int | None:

@@ -8,7 +8,7 @@ from shoal.report.pictures import Span
 
 HEAD = (
     *("fault", "target", "time", "detect", "recover", "drain", "messages"),
-    *("lost", "copies", "reordered", "yield", "p50", "p99", "max"),
+    *("lost", "copies", "reordered", "yield", "p99"),
 )
 
 
@@ -33,7 +33,6 @@ def _row(window: Window, faults: dict[int, dict[str, Any]], result: Result) -> t
         )
     counts, latency = window.counts, window.latency_us["e2e_intended"]
     copies = counts["deliveries"] - counts["re_reads"] - counts["delivered"]
-    shares = [latency.percentiles.get(name) for name in ("p50", "p99")]
     return (
         *head,
         *times,
@@ -42,7 +41,7 @@ def _row(window: Window, faults: dict[int, dict[str, Any]], result: Result) -> t
         f"{copies:,}",
         f"{window.findings.get('reordered', 0):,}",
         "-" if window.ratios.yield_ is None else f"{window.ratios.yield_:.4g}",
-        *(_time(value, "-") for value in (*shares, latency.max)),
+        _time(latency.percentiles.get("p99"), "-"),
     )
 
 
