@@ -29,6 +29,8 @@ from shoal.model.errors import ConfigError, UsageError
 from shoal.model.tables import Table, read_toml
 from shoal.systems.clusters import ENGINES
 from shoal.systems.mirrors import DELIVERIES, KINDS, MODES
+from shoal.workload.envelope import smallest_message
+from shoal.workload.schedule import HIGHEST_RATE_PER_S
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducerSpec
 
 MAX_PARTITIONS: Final = 10_000
@@ -53,6 +55,7 @@ _SECTIONS: Final = (
     "limits",
     "sweep",
 )
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 _FIDELITIES: Final = ("key", "headers", "payload", "partition", "timestamps", "bytes")
 _DELIVERIES_PROMISED: Final = ("at_least_once", "exactly_once")
 
@@ -394,14 +397,20 @@ def _producers(table: Table) -> ProducersSpec:
     settings = _settings(table, ProducerSpec)
     if count > MAX_WORKERS:
         raise table.wrong("count", f"is {count}, and the limit is {MAX_WORKERS}")
-    if settings.get("rate_per_s", 1) <= 0:
-        raise table.wrong("rate", "must be above 0")
-    if settings.get("size_bytes", 1) < 0:
-        raise table.wrong("size", "must not be negative")
+    for key in ("rate_per_s", "messages", "duration_s"):
+        if settings.get(key, 1) <= 0:
+            raise table.wrong(key, "must be above 0")
+    if settings.get("rate_per_s", 1) > HIGHEST_RATE_PER_S:
+        raise table.wrong("rate_per_s", f"must not be above {HIGHEST_RATE_PER_S}")
     if "messages" not in settings and "duration_s" not in settings:
         raise table.wrong(
             "messages", "is missing", remedy='say how many, or how long: duration = "30s"'
         )
+    size_bytes = settings.get("size_bytes", ProducerSpec.size_bytes)
+    in_headers = settings.get("use_headers", ProducerSpec.use_headers)
+    least = smallest_message(f"producer-{count}", in_headers=in_headers)
+    if size_bytes < least:
+        raise table.wrong("size_bytes", f"is {size_bytes}, and must be {least} or more")
     settings.setdefault("rate_per_s", 1000.0)
     settings.setdefault("idempotent", settings.get("acks", -1) == -1)
     table.done()
@@ -421,6 +430,10 @@ def _consumers(table: Table) -> ConsumersSpec:
         raise table.wrong("groups", "must be different names of groups")
     if racks and len(racks) != len(groups):
         raise table.wrong("racks", f"are {len(racks)} for {len(groups)} groups: one for each")
+    isolation = fetching.get("isolation", FetchSettings.isolation)
+    if isolation not in ISOLATIONS:
+        legal = ", ".join(ISOLATIONS)
+        raise table.wrong("isolation", f"is {isolation!r:.40}", remedy=f"legal are {legal}")
     if count * len(groups) > MAX_WORKERS:
         raise table.wrong("count", f"makes more than {MAX_WORKERS} consumers")
     table.done()
@@ -465,7 +478,10 @@ def _settings(table: Table, cls: type) -> dict[str, Any]:
 
 
 def _value(table: Table, name: str, kind: type) -> Any:
-    return table.quantity(name, kind, aliases=_ALIASES.get(name, ()))
+    value = table.quantity(name, kind, aliases=_ALIASES.get(name, ()))
+    if isinstance(value, int | float) and value < 0:
+        raise table.wrong(name, f"is {value}, and must not be negative")
+    return value
 
 
 def _acks(table: Table) -> int | None:

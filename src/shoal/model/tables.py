@@ -59,6 +59,7 @@ class Table:
         self._origin = origin
         self._place = place
         self._known: dict[str, None] = {}
+        self._called: dict[str, str] = {}  # how the file calls a quantity, by its field
 
     @property
     def name(self) -> str:
@@ -85,6 +86,7 @@ class Table:
 
     def wrong(self, key: str, why: str, *, remedy: str | None = None) -> ConfigError:
         """The error about one key, with its file and line."""
+        key = self._called.get(key, key)
         called = f"{self.name}.{key}" if self.name else key
         where = self._origin.at((*self._place, key) if key else self._place)
         return ConfigError(f"{where}: {called.rstrip('.')} {why}", remedy=remedy)
@@ -183,6 +185,7 @@ class Table:
             raise self.wrong(given[1], f"says the same as {given[0]}", remedy="leave out one")
         if not given:
             return None
+        self._called[key] = given[0]
         value = self._values[given[0]]
         if isinstance(value, str) and kind is not str:
             return self._parsed(given[0], value, lambda text: _scaled(text, unit, kind))
