@@ -81,12 +81,12 @@ def prefix_of(mirror: MirrorSpec) -> str:
     return "source." if mirror.kind == "mm2" else ""
 
 
-def messages_in_all(spec: ExperimentSpec) -> int | None:
-    """How many messages there will be, as far as that is planned."""
+def messages_in_all(spec: ExperimentSpec) -> int:
+    """How many messages there will be if all goes well."""
     settings = effective(spec)
     if settings.get("messages") is not None:
         return int(settings["messages"])
-    return None
+    return int(planned_s(spec) * settings["rate_per_s"] * spec.topics.count)
 
 
 def planned_s(spec: ExperimentSpec) -> float:
@@ -138,10 +138,10 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
         "groups": list(spec.consumers.groups),
         "warm_up_us": int(spec.warm_up_s * 1e6),
         "workload": {
-            "messages": messages_in_all(spec),
             "producers": spec.producers.count,
             "consumers": spec.consumers.count,
             **settings,
+            "messages": messages_in_all(spec),
         },
         "mirror": _mirror(spec.mirror) if addresses.target else None,
     }

@@ -201,7 +201,7 @@ class _Course:
         self._producers = plan.producer_names(spec)
         self._consumers = plan.consumer_names(spec)
         self._watch = watch
-        self._total = plan.messages_in_all(spec) or 0
+        self._total = plan.messages_in_all(spec)
 
     def send_and_receive(
         self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None

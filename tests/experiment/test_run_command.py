@@ -1,0 +1,139 @@
+"""`shoal run` as users run it: to its end, cut short by Ctrl-C, and killed; on real Spark."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shoal.experiment.runs import summarise
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+EXPERIMENT = """
+description = "two brokers under a mirror"
+[source]
+brokers = 2
+[target]
+[topics]
+partitions = 2
+[producer]
+rate = 500
+duration = "60s"
+drain_timeout = "60s"
+[promises]
+thresholds = ["lost<1"]
+"""
+GONE_WITHIN_S = 60.0
+
+
+def command(tmp_path: Path, *arguments: str) -> list[str]:
+    file = tmp_path / "two-brokers.toml"
+    file.write_text(EXPERIMENT)
+    runs = ["--runs-dir", str(tmp_path / "runs")]
+    return [sys.executable, "-m", "shoal", "run", str(file), *runs, *arguments]
+
+
+@contextmanager
+def under_way(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run whose messages have begun to arrive."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(tmp_path), stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr
+        for line in process.stderr:
+            if "received" in line and " 0 received" not in line:
+                break
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def the_run(tmp_path: Path) -> Path:
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    return run_dir
+
+
+def family(process: subprocess.Popen[str]) -> tuple[list[psutil.Process], set[int]]:
+    """All processes under it, and the ports on which they listen."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    ports = set()
+    for child in children:
+        try:
+            found = child.net_connections("tcp")
+        except psutil.Error:
+            continue
+        ports |= {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+    return children, ports
+
+
+def nothing_is_left(children: list[psutil.Process], ports: set[int]) -> None:
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while alive := [one for one in children if one.is_running() and not _is_zombie(one)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+    for port in ports:
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_ctrl_c_drains_judges_and_leaves_nothing(tmp_path: Path) -> None:
+    with under_way(tmp_path) as process:
+        children, ports = family(process)
+        assert ports
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert "PROVEN" in out
+    assert "mirror" in out
+    run_dir = the_run(tmp_path)
+    assert summarise(run_dir).state == "interrupted"
+    result = json.loads((run_dir / "result.json").read_text())
+    assert 0 < result["metrics"]["delivered"] < 30_000
+    assert result["mirror"]["usage"]["cpu_s"] > 0
+    assert result["mirror"]["usage"]["peak_memory_bytes"] > 0
+    nothing_is_left(children, ports)
+
+
+def test_a_killed_run_can_be_judged_as_far_as_it_went(tmp_path: Path) -> None:
+    with under_way(tmp_path) as process:
+        children, ports = family(process)
+        time.sleep(3)  # so that some ledgers are sealed
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(60)
+        nothing_is_left(children, ports)
+    audit = [sys.executable, "-m", "shoal", "audit", str(the_run(tmp_path)), "--output", "json"]
+    judged = subprocess.run(audit, capture_output=True, text=True, timeout=200, check=False)
+    assert judged.returncode in (0, 5), judged.stderr  # proven, or open; nothing is lost
+    assert json.loads(judged.stdout)["metrics"]["lost"] == 0
+
+
+def test_a_dry_run_says_what_would_happen(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, "--dry-run", "--set", "producer.acks=1"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "two brokers under a mirror" in done.stdout
+    assert "source    lite, 2 brokers" in done.stdout
+    assert "acks 1" in done.stdout
+    assert not (tmp_path / "runs").exists()
