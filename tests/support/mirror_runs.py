@@ -11,6 +11,8 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copier import Copier
+from shoal.mirror.flow import MakeHands
 from shoal.mirror.status import MirrorStatus
 from support.topic_reader import SILENT
 
@@ -66,11 +68,11 @@ class Running:
 
 
 @asynccontextmanager
-async def running(config: MirrorConfig) -> AsyncIterator[Running]:
+async def running(config: MirrorConfig, hands: MakeHands = Copier) -> AsyncIterator[Running]:
     """The mirror runs inside the block, and ends in order with it."""
     stop = asyncio.Event()
     mirror = Running()
-    task = asyncio.create_task(mirror_until(stop.wait, config, on_status=mirror.take))
+    task = asyncio.create_task(mirror_until(stop.wait, config, on_status=mirror.take, hands=hands))
     try:
         yield mirror
     finally:

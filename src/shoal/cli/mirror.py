@@ -16,6 +16,7 @@ from shoal.cli.mirror_copy_options import copy_options, copy_rules
 from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
 from shoal.cli.mirror_translate import translate_command
 from shoal.cli.mirror_watch import pause_command, resume_command, status_command
+from shoal.cli.mirror_workers import mirror_hands
 from shoal.cli.options import Command, cluster_options, cluster_properties, output_option
 from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
 from shoal.mirror.modes import DELIVERIES
@@ -94,8 +95,16 @@ def _both_clusters(command: Command) -> Command:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write down here how far the copy came.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Let so many processes share the partitions.  [default: this one does all]",
+)
+@click.option("--master", help="Let the workers be tasks of this Spark, such as local[*].")
 @click.option("--stop-with-parent", is_flag=True, help="End when the starting process ends.")
-def run_command(*, file: Path | None, **options: Any) -> None:
+def run_command(
+    *, file: Path | None, workers: int | None, master: str | None, **options: Any
+) -> None:
     """Copy until stopped (Ctrl-C): every batch as it is, in order, once.
 
     Started again, also after a kill, it goes on where it ended. FILE is a configuration file of
@@ -104,10 +113,12 @@ def run_command(*, file: Path | None, **options: Any) -> None:
     from shoal.mirror.command import run_mirrors
 
     configs = [_config(options)] if file is None else _configs_of(file, options)
-    statuses = run_mirrors(configs, on_status=_reporter(several=len(configs) > 1))
+    several = len(configs) > 1
+    with mirror_hands(workers, master, flows=len(configs)) as hands:
+        statuses = run_mirrors(configs, on_status=_reporter(several=several), hands=hands)
     problems: list[ShoalError] = []
     for config, status in zip(configs, statuses, strict=True):
-        console.say(_told(status, config.name if len(configs) > 1 else ""))
+        console.say(_told(status, config.name if several else ""))
         problems += status.parked + status.refused
     if problems:
         raise problems[0]

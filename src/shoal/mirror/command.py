@@ -17,12 +17,14 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.control import MirrorControl
-from shoal.mirror.flow import Flow, OnStatus
+from shoal.mirror.copier import Copier
+from shoal.mirror.flow import Flow, MakeHands, OnStatus
 from shoal.mirror.intake import Counts
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ShoalError
@@ -43,29 +45,41 @@ _log = logging.getLogger(__name__)
 
 
 def run_mirrors(
-    configs: Sequence[MirrorConfig], *, on_status: OnFlowStatus | None = None
+    configs: Sequence[MirrorConfig],
+    *,
+    on_status: OnFlowStatus | None = None,
+    hands: MakeHands = Copier,
 ) -> list[MirrorStatus]:
     """Mirror until a signal comes; returns how far each flow came."""
-    return asyncio.run(_run_in_process(configs, on_status))
+    return asyncio.run(_run_in_process(configs, _FlowMaker(on_status, hands)))
 
 
-async def _run_in_process(
-    configs: Sequence[MirrorConfig], on_status: OnFlowStatus | None
-) -> list[MirrorStatus]:
+@dataclass(frozen=True, slots=True)
+class _FlowMaker:
+    """Makes the flows of this process, and remembers them for whoever gives orders."""
+
+    on_status: OnFlowStatus | None
+    hands: MakeHands
+    flows: dict[str, Flow] = field(default_factory=dict)
+
+    def make(self, config: MirrorConfig) -> Flow:
+        told = None if self.on_status is None else partial(self.on_status, config.name)
+        self.flows[config.name] = Flow(config, told, hands=self.hands)
+        return self.flows[config.name]
+
+
+async def _run_in_process(configs: Sequence[MirrorConfig], maker: _FlowMaker) -> list[MirrorStatus]:
     stop = asyncio.Event()
     with _set_by_signals(stop):
         watching = None
         if any(config.stop_with_parent for config in configs):
             watching = asyncio.create_task(_set_by_parents_death(stop, os.getppid()))
         run = _once if len(configs) == 1 else _again_and_again
-        flows: dict[str, Flow] = {}
-        control = MirrorControl([config.name for config in configs], flows)
+        control = MirrorControl([config.name for config in configs], maker.flows)
         await control.start()
         try:
             async with asyncio.TaskGroup() as group:
-                works = [
-                    group.create_task(run(stop, config, flows, on_status)) for config in configs
-                ]
+                works = [group.create_task(run(stop, config, maker)) for config in configs]
             return [each.result() for each in works]
         except* ShoalError as errors:
             raise errors.exceptions[0] from None
@@ -75,26 +89,16 @@ async def _run_in_process(
                 watching.cancel()
 
 
-async def _once(
-    stop: asyncio.Event,
-    config: MirrorConfig,
-    flows: dict[str, Flow],
-    on_status: OnFlowStatus | None,
-) -> MirrorStatus:
-    told = None if on_status is None else partial(on_status, config.name)
-    flow = flows[config.name] = Flow(config, told)
-    return await _flow_until(stop.wait, flow)
+async def _once(stop: asyncio.Event, config: MirrorConfig, maker: _FlowMaker) -> MirrorStatus:
+    return await _flow_until(stop.wait, maker.make(config))
 
 
 async def _again_and_again(
-    stop: asyncio.Event,
-    config: MirrorConfig,
-    flows: dict[str, Flow],
-    on_status: OnFlowStatus | None,
+    stop: asyncio.Event, config: MirrorConfig, maker: _FlowMaker
 ) -> MirrorStatus:
     while True:
         try:
-            status = await _once(stop, config, flows, on_status)
+            status = await _once(stop, config, maker)
             if stop.is_set():
                 return status
             problem = next(iter(status.parked), None)
@@ -118,9 +122,10 @@ async def mirror_until(
     config: MirrorConfig,
     *,
     on_status: OnStatus | None = None,
+    hands: MakeHands = Copier,
 ) -> MirrorStatus:
     """Mirror until `stopped()` returns; for whoever has an event loop."""
-    return await _flow_until(stopped, Flow(config, on_status))
+    return await _flow_until(stopped, Flow(config, on_status, hands=hands))
 
 
 async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> MirrorStatus:

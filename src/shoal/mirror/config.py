@@ -161,6 +161,8 @@ class MirrorConfig:
     handler: str | None = None
     # Where to write down, now and then and at the end, how far it came.
     positions: Path | None = None
+    # Which of the processes of one mirror this is.
+    worker: int = 0
     # End when the process that started this one ends.
     stop_with_parent: bool = False
     limits: MirrorLimits = field(default_factory=MirrorLimits)

@@ -30,7 +30,10 @@ _log = logging.getLogger(__name__)
 class Copier:
     """The copying part of one mirror. Make it and use it in one event loop."""
 
-    def __init__(self, source: Client, target: Client, config: MirrorConfig) -> None:
+    def __init__(
+        self, source: Client, target: Client, config: MirrorConfig, *, is_of_team: bool = False
+    ) -> None:
+        """One of a team goes on when everything it has is parked: it may be given more."""
         self._source = source
         self._target = target
         self._config = config
@@ -42,6 +45,7 @@ class Copier:
             self._starter.lane,
             limits=config.limits,
             fails_on_loss=config.copy.on_loss == "fail",
+            ends_when_parked=not is_of_team,
         )
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
@@ -120,9 +124,8 @@ class Copier:
     async def _begin(self, routes: list[Route]) -> None:
         await self._source.metadata({route.source.topic for route in routes})
         await self._target.metadata({route.target.topic for route in routes})
-        if self._routes:
-            # Not the first: another process may have copied some of them meanwhile.
-            await self._starter.look()
+        # Another process may have copied some of them meanwhile.
+        await self._starter.look()
         begun = await self._starter.begin(routes)
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)

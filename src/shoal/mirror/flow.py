@@ -9,10 +9,10 @@ Rules:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
@@ -20,6 +20,7 @@ from shoal.mirror.copier import Copier
 from shoal.mirror.heartbeats import Heartbeats
 from shoal.mirror.log_starts import LogStarts
 from shoal.mirror.positions import write_positions
+from shoal.mirror.routes import Route
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.topics import TopicPlan, Topics
 from shoal.mirror.translation import GroupSync, Translator
@@ -33,13 +34,50 @@ OnStatus = Callable[[MirrorStatus], None]
 _log = logging.getLogger(__name__)
 
 
+class Hands(Protocol):
+    """Who copies: `Copier` in this process, or a team of workers."""
+
+    refused: dict[str, ShoalError]
+
+    @property
+    def routes(self) -> list[Route]: ...
+
+    async def prepare(self) -> None: ...
+
+    async def check(self, routes: list[Route]) -> bool: ...
+
+    async def assign(self, routes: Iterable[Route]) -> None: ...
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    async def look_at_ends(self) -> None: ...
+
+    def status(self) -> MirrorStatus: ...
+
+
+MakeHands = Callable[[Client, Client, MirrorConfig], Hands]
+
+
 class Flow:
     """One source, one target, one set of topics."""
 
-    def __init__(self, config: MirrorConfig, on_status: OnStatus | None = None) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        on_status: OnStatus | None = None,
+        *,
+        hands: MakeHands = Copier,
+    ) -> None:
+        self._make_hands = hands
         self._config = config
         self._on_status = on_status
-        self._copier: Copier | None = None
+        self._copier: Hands | None = None
         self._plan = TopicPlan()
 
     @property
@@ -54,7 +92,7 @@ class Flow:
     async def run(self) -> MirrorStatus:
         config = self._config
         async with Client(config.source) as source, Client(config.target) as target:
-            copier = Copier(source, target, config)
+            copier = self._make_hands(source, target, config)
             await copier.prepare()
             topics = Topics(source, target, config, copier.check)
             await self._assign(topics, copier)
@@ -70,7 +108,7 @@ class Flow:
                     duty.cancel()
                 await asyncio.gather(*duties, return_exceptions=True)
 
-    def _duties(self, topics: Topics, copier: Copier) -> list[Coroutine[Any, Any, None]]:
+    def _duties(self, topics: Topics, copier: Hands) -> list[Coroutine[Any, Any, None]]:
         rules = self._config.rules
         duties = []
         if rules.refresh_s:
@@ -111,17 +149,17 @@ class Flow:
         await self._copier.look_at_ends()
         return self._status(self._copier)
 
-    def _status(self, copier: Copier) -> MirrorStatus:
+    def _status(self, copier: Hands) -> MirrorStatus:
         return replace(copier.status(), refused=tuple(self._refused(copier)))
 
-    async def _assign(self, topics: Topics, copier: Copier) -> None:
+    async def _assign(self, topics: Topics, copier: Hands) -> None:
         self._plan = await topics.look()
         await copier.assign(self._plan.routes)
 
-    def _refused(self, copier: Copier) -> list[ShoalError]:
+    def _refused(self, copier: Hands) -> list[ShoalError]:
         return [*self._plan.refused.values(), *copier.refused.values()]
 
-    async def _copy(self, copier: Copier) -> MirrorStatus:
+    async def _copy(self, copier: Hands) -> MirrorStatus:
         # A place that cannot be written to must show before anything is copied.
         self._report(copier, final=False)
         reporting = asyncio.create_task(self._report_now_and_then(copier))
@@ -135,7 +173,7 @@ class Flow:
             status = self._report(copier, final=in_order)
         return status
 
-    async def _report_now_and_then(self, copier: Copier) -> None:
+    async def _report_now_and_then(self, copier: Hands) -> None:
         while True:
             await asyncio.sleep(STATUS_EVERY_S)
             try:
@@ -143,7 +181,7 @@ class Flow:
             except LedgerError as error:
                 _log.warning("%s", error)
 
-    def _report(self, copier: Copier, *, final: bool) -> MirrorStatus:
+    def _report(self, copier: Hands, *, final: bool) -> MirrorStatus:
         status = self._status(copier)
         if self._config.positions is not None:
             write_positions(self._config.positions, status, final=final)

@@ -76,9 +76,11 @@ class MirrorRunner:
         *,
         limits: MirrorLimits,
         fails_on_loss: bool = False,
+        ends_when_parked: bool = True,
     ) -> None:
         self._lane = lane
         self._watch = SourceWatch(source, fails_on_loss=fails_on_loss)
+        self._ends_when_parked = ends_when_parked
         self._partitions: dict[TopicPartition, PartitionMirror] = {}
         self._source = _Side(source, set(), Backoff(100, 2000))
         self._target = _Side(target, set(), Backoff(100, 2000))
@@ -221,7 +223,7 @@ class MirrorRunner:
         if self._stopping:
             return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
         parked = [mirror.parked is not None for mirror in self._partitions.values()]
-        return bool(parked) and all(parked)
+        return self._ends_when_parked and bool(parked) and all(parked)
 
     def _flush(self, now: float) -> None:
         """In deep mode: let go what has been gathered for long enough."""

@@ -52,7 +52,9 @@ class Starter:
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
         self.keeper = CheckpointKeeper(self._topic)
-        self.lane = TransactionLane(target, self._topic, self._resume, limits=config.limits)
+        self.lane = TransactionLane(
+            target, self._topic, self._resume, limits=config.limits, number=config.worker
+        )
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
 
     async def look(self) -> None:

@@ -20,6 +20,7 @@ Rules:
 | `start_at`  | begin at this time                                  |
 | `ack`       | the commit of this number is durable                |
 | `drained`   | these lanes are drained                             |
+| `tell`      | what your role needs to know; only the newest counts |
 | `finish`    | send no new messages, drain, seal, say `ended`      |
 | `stop`      | send nothing more at all, seal, say `ended`         |
 | `probe`     | heartbeat and clock probe                           |
@@ -100,6 +101,11 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    values: Json
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     reason: str
 
@@ -115,7 +121,7 @@ class Probe:
 
 
 WorkerMessage = Hello | Commit | Progress | Probed
-DriverMessage = Lease | Refused | StartAt | Ack | Drained | Finish | Stop | Probe
+DriverMessage = Lease | Refused | StartAt | Ack | Drained | Tell | Finish | Stop | Probe
 Message = WorkerMessage | DriverMessage
 
 WORKER_MESSAGES: Final[dict[str, type[WorkerMessage]]] = {
@@ -130,6 +136,7 @@ DRIVER_MESSAGES: Final[dict[str, type[DriverMessage]]] = {
     "start_at": StartAt,
     "ack": Ack,
     "drained": Drained,
+    "tell": Tell,
     "finish": Finish,
     "stop": Stop,
     "probe": Probe,

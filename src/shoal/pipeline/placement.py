@@ -5,7 +5,8 @@ Rules:
   other. There is no barrier, and nothing is speculated.
 - A task that Spark tries again by itself is refused: it would come under the lease of the
   first try. Whoever retries is the supervisor, with a new epoch.
-- A task that runs on another machine must see the run's folder; one that does not says so.
+- A task that runs on another machine must see the run's folder, unless it is a mirror's; one
+  that does not says so.
 - An executor is not told of Ctrl-C or of the driver's death: the worker sees both by its
   connection to the driver.
 """
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 from shoal.model.errors import SystemFailure
 from shoal.workers.main import run_worker
 from shoal.workers.placement import Handle
-from shoal.workers.specs import Assignment
+from shoal.workers.specs import Assignment, Role
 
 SLOTS_TIMEOUT_S: Final = 120.0
 SLOTS_LOOK_S: Final = 0.5
@@ -121,7 +122,8 @@ def _work(assignments: Iterable[str]) -> Iterator[str]:
             raise SystemFailure(
                 "Spark tried a worker again by itself; set spark.task.maxFailures=1"
             )
-        if not Path(assignment.run_dir, "run.json").is_file():
+        writes_ledgers = assignment.role is not Role.MIRROR
+        if writes_ledgers and not Path(assignment.run_dir, "run.json").is_file():
             raise SystemFailure(
                 f"the run's folder {assignment.run_dir} is not there on the executor's machine:"
                 " it must be shared"

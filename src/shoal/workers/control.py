@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.net.channel import DRIVER_LOST_AFTER_S, Lost, WorkerEvent
 from shoal.net.control import ControlClient, DriverGoneError
-from shoal.net.messages import Drained, Finish, Hello, Lease, Refused, StartAt, Stop
+from shoal.net.messages import Drained, Finish, Hello, Lease, Refused, StartAt, Stop, Tell
 from shoal.runtime.processes import machine_clock
 from shoal.workers.specs import Assignment, Json
 from shoal.workload.control import Arrival, StreamLane
@@ -46,6 +46,9 @@ class WorkerControl:
         self._sealing_locally = False
         self._start_at_us: int | None = None
         self._drained: dict[str, set[StreamLane]] = {}
+        # What the driver last told this worker's role, and a mark that it is new.
+        self.told: Json | None = None
+        self.news = asyncio.Event()
 
     @property
     def driver_gone(self) -> bool:
@@ -64,6 +67,7 @@ class WorkerControl:
             self.stop_reason = reason
         self._finishing = True
         self._stop.set()
+        self.news.set()
 
     def finishing(self) -> bool:
         return self._finishing
@@ -113,6 +117,9 @@ class WorkerControl:
             case Drained(lanes):
                 for producer, topic, lane in lanes:
                     self._drained.setdefault(producer, set()).add(StreamLane(topic, lane))
+            case Tell(values):
+                self.told = values
+                self.news.set()
             case Finish():
                 self._finishing = True
             case Stop(reason) | Refused(reason):

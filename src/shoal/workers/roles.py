@@ -2,7 +2,8 @@
 
 Rules:
 - A task of a producer, consumer or scan is `{"client": properties, "spec": …}` with the spec's
-  own JSON; a mirror's is its configuration's JSON.
+  own JSON; a mirror's is its configuration's JSON, or, as one of several workers of a mirror,
+  `{"team": true, "config": …}`.
 - What takes long to load is loaded before the worker says hello (`prepare`), so that a worker
   that has its lease is ready, and all can begin at one agreed time.
 - A producer that is started again goes on above whatever was reserved before it.
@@ -89,6 +90,11 @@ async def _scan(assignment: Assignment, control: WorkerControl) -> None:
 
 
 async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
+    if assignment.task.get("team"):
+        from shoal.workers.mirror_team import copy_as_told
+
+        await copy_as_told(assignment, control)
+        return
     from shoal.mirror.command import mirror_until
     from shoal.mirror.config import MirrorConfig
 

@@ -32,6 +32,7 @@ from shoal.net.messages import (
     Refused,
     StartAt,
     Stop,
+    Tell,
     WorkerMessage,
 )
 from shoal.workers.clocks import ClockBounds
@@ -121,6 +122,7 @@ class WorkerState:
     reason: str = ""
     error: str = ""
     progress: Json = field(default_factory=dict)
+    told: Json | None = None  # the newest, which its next instance is told as well
     clock: ClockBounds = field(default_factory=ClockBounds)
     stopping: bool = False
     # Times of the driver's monotonic clock.
@@ -180,6 +182,12 @@ class Supervision:
         return [
             Send(s.connection, Finish(reason)) for s in self._connected() if s.spec.name in wanted
         ]
+
+    def tell(self, name: str, values: Json) -> list[Action]:
+        """What only this worker's role understands; a worker that comes later hears it too."""
+        state = self.workers[name]
+        state.told = values
+        return [] if state.connection is None else [Send(state.connection, Tell(values))]
 
     def stop(self, names: Iterable[str], reason: str, *, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -288,6 +296,8 @@ class Supervision:
         greetings: list[DriverMessage] = [Lease(state.spec.name, state.epoch, self._start_at_us)]
         if drained := [list(lane) for lane, groups in self._arrived.items() if self._all(groups)]:
             greetings.append(Drained(drained))
+        if state.told is not None:
+            greetings.append(Tell(state.told))
         if state.spec.name in self._finishing:
             greetings.append(Finish("the run is finishing"))
         if state.stopping:

@@ -155,6 +155,10 @@ class Supervisor:
         wanted = self._names(names)
         self._call(lambda: self._perform(self._supervision.finish(wanted, "the driver says so")))
 
+    def tell(self, name: str, values: Json) -> None:
+        """Tell a worker what its role needs to know; only the newest counts."""
+        self._call(lambda: self._perform(self._supervision.tell(name, values)))
+
     def stop_workers(self, names: Iterable[str] | None = None) -> None:
         """Ask workers (all of them by default) to stop; returns before they have."""
         wanted = self._names(names)

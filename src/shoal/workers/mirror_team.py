@@ -1,0 +1,231 @@
+"""A mirror whose copying is done by several workers, processes or tasks of Spark.
+
+Rules:
+- The driver looks after topics, groups, settings and orders (`shoal.mirror.flow`); workers copy
+  the partitions that they are told of (`shoal.workers.mirror_shares`).
+- A worker that ends is started again, elsewhere if need be, under a new lease; its partitions
+  wait for it a while, and then go to others. What a dead or a sleeping one may still do is
+  fenced by the delivery of each partition.
+- The team ends when it is told to, or when everything is parked.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from shoal.client.client import Client
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copier import Copier
+from shoal.mirror.intake import Counts
+from shoal.mirror.routes import Route
+from shoal.mirror.starting import Starter
+from shoal.mirror.status import MirrorStatus, total
+from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.topics import TopicPartition
+from shoal.workers.control import WorkerControl
+from shoal.workers.mirror_shares import MirrorShares
+from shoal.workers.placement import Placement
+from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
+from shoal.workers.supervision import Phase
+from shoal.workers.supervisor import RunState, Supervisor
+
+LOOK_EVERY_S: Final = 0.1
+REPORT_EVERY_S: Final = 0.25
+TEAM: Final = "team"
+
+_log = logging.getLogger(__name__)
+
+
+class MirrorTeam:
+    """The copying part of one mirror, in several workers."""
+
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        config: MirrorConfig,
+        *,
+        placement: Placement,
+        workers: int,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self._config = config
+        self._starter = Starter(source, target, config)
+        self._names = [f"mirror-{number}" for number in range(workers)]
+        self._shares = MirrorShares(self._names)
+        self._folder = Path(tempfile.mkdtemp(prefix="shoal-mirror-"))
+        self._supervisor = Supervisor(config.name, self._folder, placement, address=(host, 0))
+        self._wanted: list[Route] = []
+        self._orders: dict[str, tuple[int, list[Route]]] = {}
+        self._paused = False
+        self._ended = asyncio.Event()
+        self._errors: dict[str, str] = {}
+        self.refused: dict[str, ShoalError] = {}
+
+    @property
+    def routes(self) -> list[Route]:
+        return list(self._wanted)
+
+    async def prepare(self) -> None:
+        await self._starter.look()
+
+    async def check(self, routes: list[Route]) -> bool:
+        return await self._starter.check(routes)
+
+    async def assign(self, routes: Iterable[Route]) -> None:
+        """Copy these, and no others."""
+        self._wanted = list(routes)
+
+    async def run(self) -> None:
+        """Copy until `stop`, or until everything is parked."""
+        try:
+            await asyncio.to_thread(self._supervisor.start)
+            await asyncio.to_thread(self._supervisor.launch, map(self._spec, self._names))
+            while not self._ended.is_set():
+                await asyncio.to_thread(self._look)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), LOOK_EVERY_S)
+        finally:
+            await asyncio.to_thread(self._supervisor.stop)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def pause(self) -> None:
+        self._set_paused(paused=True)
+
+    def resume(self) -> None:
+        self._set_paused(paused=False)
+
+    async def look_at_ends(self) -> None:
+        """Workers tell how far the source goes with all that they report."""
+
+    def status(self) -> MirrorStatus:
+        state = self._supervisor.state()
+        reports = [
+            MirrorStatus.from_json(worker.progress["status"])
+            for worker in state.workers.values()
+            if "status" in worker.progress
+        ]
+        counts = Counts()
+        for report in reports:
+            counts += report.counts
+        held = {each.route: each for report in reports for each in report.partitions}
+        partitions = tuple(held[route] for route in self._wanted if route in held)
+        return MirrorStatus(
+            counts=counts,
+            positions={each.route.source: each.position for each in partitions},
+            lag=total(held[route].lag if route in held else -1 for route in self._wanted),
+            parked=tuple(error for report in reports for error in report.parked),
+            refused=tuple(error for report in reports for error in report.refused),
+            deliveries={k: v for report in reports for k, v in report.deliveries.items()},
+            partitions=partitions,
+            paused=self._paused,
+        )
+
+    def _spec(self, name: str) -> WorkerSpec:
+        number = self._names.index(name)
+        config = replace(self._config, worker=number, positions=None, stop_with_parent=False)
+        return WorkerSpec(name, Role.MIRROR, {TEAM: True, "config": config.to_json()})
+
+    def _set_paused(self, *, paused: bool) -> None:
+        self._paused = paused
+        for name in self._orders:
+            self._tell(name)
+
+    def _look(self) -> None:
+        """Hear of workers, and tell them what is new."""
+        now = time.monotonic()
+        state = self._supervisor.state()
+        if state.failure:
+            raise SystemFailure(state.failure)
+        for name, worker in state.workers.items():
+            self._shares.heard(
+                name,
+                epoch=worker.epoch,
+                is_live=worker.phase is Phase.RUNNING,
+                number=int(worker.progress.get("number", -1)),
+                now=now,
+            )
+        self._report_errors(state)
+        for name, order in self._shares.share(self._wanted, now).items():
+            self._orders[name] = order
+            self._tell(name)
+        status = self.status()
+        if self._wanted and len(status.parked) == len(self._wanted):
+            self._ended.set()
+
+    def _tell(self, name: str) -> None:
+        number, routes = self._orders[name]
+        values = {"number": number, "routes": [_plain(r) for r in routes], "paused": self._paused}
+        self._supervisor.tell(name, values)
+
+    def _report_errors(self, state: RunState) -> None:
+        for name, worker in state.workers.items():
+            said = f"{worker.reason}: {worker.error}" if worker.error else ""
+            if said and self._errors.get(name) != said:
+                _log.warning("worker %s is started again, it was %s", name, said)
+            self._errors[name] = said
+
+
+async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
+    """What a worker of a team does."""
+    config = MirrorConfig.from_json(assignment.task["config"])
+    async with Client(config.source) as source, Client(config.target) as target:
+        copier = Copier(source, target, config, is_of_team=True)
+        await copier.prepare()
+        running = asyncio.create_task(copier.run())
+        obeying = asyncio.create_task(_obey(copier, control))
+        try:
+            await asyncio.wait([running, obeying], return_when=asyncio.FIRST_COMPLETED)
+            if obeying.done():
+                obeying.result()
+            copier.stop()
+            await running
+        finally:
+            for task in (running, obeying):
+                task.cancel()
+            await asyncio.gather(running, obeying, return_exceptions=True)
+
+
+async def _obey(copier: Copier, control: WorkerControl) -> None:
+    """Carry out what the driver says until it says stop; report in between."""
+    number = 0
+    while not control.stopping():
+        order = control.told
+        control.news.clear()
+        if order is not None:
+            if order["number"] != number:
+                await copier.assign(_route(each) for each in order["routes"])
+                number = order["number"]
+            (copier.pause if order["paused"] else copier.resume)()
+            if order["paused"]:
+                await copier.look_at_ends()
+        _report(copier, control, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(control.news.wait(), REPORT_EVERY_S)
+
+
+def _report(copier: Copier, control: WorkerControl, number: int) -> None:
+    status = replace(copier.status(), refused=tuple(copier.refused.values()))
+    body: Json = {"role": "mirror", "lag": status.lag, "number": number}
+    control.progress({**body, "status": status.to_json()})
+
+
+def _plain(route: Route) -> list[list[str | int]]:
+    return [list(route.source), list(route.target)]
+
+
+def _route(plain: list[list[str | int]]) -> Route:
+    (source, number), (target, target_number) = plain
+    return Route(
+        TopicPartition(str(source), int(number)), TopicPartition(str(target), int(target_number))
+    )

@@ -1,0 +1,88 @@
+"""A mirror by several processes: shared out, killed, paused, and every record once."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import psutil
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror import flow
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.flow import MakeHands
+from shoal.workers.mirror_team import MirrorTeam
+from shoal.workers.processes import ProcessPlacement
+from support.mirror_runs import PATIENCE_S
+from support.mirror_teams import PARTITIONS, RECORDS, check_copy, copied, prepared
+from support.topic_reader import read_topic
+
+
+@pytest.fixture(autouse=True)
+def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[str]:
+    with LiteCluster() as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    with LiteCluster() as cluster:
+        yield cluster.bootstrap
+
+
+def _team() -> MakeHands:
+    return partial(MirrorTeam, placement=ProcessPlacement(), workers=2)
+
+
+def _workers() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "shoal.workers.main" in " ".join(process.cmdline())
+    ]
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
+def test_every_record_once_although_a_worker_is_killed(
+    source: str, target: str, delivery: str
+) -> None:
+    topic = f"team-{delivery}"
+    config = prepared(source, target, topic, delivery=delivery)
+
+    def harm() -> None:
+        victims = _workers()
+        assert len(victims) == 2
+        victims[0].kill()
+
+    status = asyncio.run(copied(config, _team(), harm))
+    assert (status.parked, status.lag) == ((), 0)
+    check_copy(target, topic)
+    assert not _workers()
+
+
+def test_the_command_with_workers_is_one_process_tree(source: str, target: str) -> None:
+    config: MirrorConfig = prepared(source, target, "team-command")
+    command = [sys.executable, "-m", "shoal", "mirror", "run", "--topics", "team-command"]
+    command += ["--source-bootstrap-server", str(config.source["bootstrap.servers"])]
+    command += ["--target-bootstrap-server", str(config.target["bootstrap.servers"])]
+    with subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE) as process:
+        try:
+            found = read_topic(
+                target, "team-command", partitions=PARTITIONS, count=PARTITIONS * RECORDS
+            )
+            assert len(psutil.Process(process.pid).children()) == 2
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert found.count == PARTITIONS * RECORDS
+    check_copy(target, "team-command")
