@@ -10,7 +10,7 @@ from support.mirror_runs import fill, make, running
 from support.topic_reader import read_topic
 
 PARTITIONS = 4
-RECORDS = 2000  # in each
+RECORDS = 1500  # in each
 # About three seconds for all.
 BYTES_PER_S = 100_000
 

@@ -1,0 +1,100 @@
+"""A standalone Spark cluster of this machine: a master and workers, each a process to be killed."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from shoal.runtime.java import spark_environment
+from shoal.systems.ports import free_ports
+
+PATIENCE_S = 90.0
+
+
+@dataclass
+class SparkCluster:
+    """Where it is, and its workers' processes."""
+
+    master: str
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL to a worker, its executors and their Python processes."""
+        process = psutil.Process(self.workers[number].pid)
+        for victim in [process, *process.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                victim.kill()
+        self.workers[number].wait()
+
+
+@contextmanager
+def spark_cluster(folder: Path, *, workers: int, cores: int) -> Iterator[SparkCluster]:
+    port, page = free_ports(2)
+    cluster = SparkCluster(f"spark://127.0.0.1:{port}")
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
+    started = [_start("master.Master", folder / "master", *arguments)]
+    try:
+        for number in range(workers):
+            place = folder / f"worker-{number}"
+            options = ["--host", "127.0.0.1", "-c", str(cores), "-m", "1g", "-d", str(place)]
+            options += ["--webui-port", "0"]
+            cluster.workers.append(_start("worker.Worker", place, *options, cluster.master))
+        _await_workers(page, workers)
+        yield cluster
+    finally:
+        for process in [*cluster.workers, *started]:
+            _end(process)
+
+
+def _start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True)
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        **spark_environment(),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+
+def _await_workers(page: int, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        if _alive_workers(page) >= count:
+            return
+        assert time.monotonic() < deadline, "the Spark cluster did not come up"
+        time.sleep(0.2)
+
+
+def _alive_workers(page: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except (OSError, ValueError):
+        return 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        for victim in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                victim.kill()
+    process.kill()
+    process.wait()
