@@ -62,7 +62,8 @@ prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a
 
 .PHONY: prove-mirror
 prove-mirror: setup ## kills of the mirror, its source and its target during copies; writes docs/proofs/mirror.md
-	$(BIN)/python scripts/prove_mirror.py --kills $(or $(KILLS),40) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
+	$(BIN)/python scripts/prove_mirror.py --engine lite --kills $(or $(KILLS),200) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
+	$(BIN)/python scripts/prove_mirror.py --engine apache --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 
 .PHONY: prove-coordinators
 prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md

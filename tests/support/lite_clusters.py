@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -29,14 +29,21 @@ def eventually(is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> flo
     return time.monotonic() - began
 
 
+class Reachable(Protocol):
+    """A cluster of any engine, as far as clients see it."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 @contextmanager
-def admin_of(cluster: LiteCluster) -> Iterator[AdminClient]:
+def admin_of(cluster: Reachable) -> Iterator[AdminClient]:
     with AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as admin:
         yield admin
 
 
 def create_topic(
-    cluster: LiteCluster, name: str, partitions: int, factor: int, **config: str
+    cluster: Reachable, name: str, partitions: int, factor: int, **config: str
 ) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
     with admin_of(cluster) as admin:
@@ -44,7 +51,7 @@ def create_topic(
         admin.create_topics([topic])[name].result(PATIENCE_S)
 
 
-def partition_of(cluster: LiteCluster, topic: str, index: int = 0) -> Any:
+def partition_of(cluster: Reachable, topic: str, index: int = 0) -> Any:
     """A partition as the metadata has it: leader, replicas, isrs."""
     with admin_of(cluster) as admin:
         return admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions[index]

@@ -1,9 +1,12 @@
 """A throttled copy whose mirror, source leader and target leader are killed, and its judge.
 
-Each kill follows progress that a reader at the target has seen. The mirror is a process of its own,
-started again after each kill of it. There are two judges: librdkafka, which reads both topics,
-and every partition of the copy must have the same records in the same order, each once; and
-`shoal mirror verify`.
+Each kill follows progress that a reader at the target has seen since the last one. The mirror is
+a command of its own, started again after each kill of it; its processes are killed one by one,
+or all at once. A zombie is a mirror that was paused, replaced by another of its name, and
+resumed.
+
+There are two judges: librdkafka, which reads the copy and must find every record that was sent
+once and in order; and `shoal mirror verify`.
 """
 
 import random
@@ -12,20 +15,42 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+import psutil
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from shoal.lite.cluster import LiteCluster
+from shoal.model.nodes import Node
 from support.lite_clusters import admin_of, create_topic, partition_of
-from support.topic_reader import SILENT, read_topic
+from support.topic_reader import SILENT
 
 PARTITIONS = 3
-PATIENCE_S = 90.0
-MIRROR, SOURCE, TARGET = "mirror", "source leader", "target leader"
+PATIENCE_S = 180.0
+WORKER, MIRROR = "mirror worker", "mirror"
+SOURCE, TARGET = "source leader", "target leader"
+VICTIMS = (WORKER, MIRROR, SOURCE, TARGET)
+CODECS = ("none", "gzip", "lz4", "zstd")
 _BATCH = 20
+# Under this size of a burst the throttle of a mirror means something.
+_LEAST_BYTES_PER_S = 2000
+
+
+class Harmed(Protocol):
+    """A cluster of any engine."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def nodes(self) -> list[Node]: ...
+
+    def kill(self, node_id: int) -> None: ...
+
+    def restart(self, node_id: int) -> None: ...
+
+    def log_dirs(self) -> dict[int, Path] | None: ...
 
 
 @dataclass
@@ -40,9 +65,7 @@ class Outcome:
 class MirrorKills:
     """One copy under kills."""
 
-    def __init__(
-        self, source: LiteCluster, target: LiteCluster, folder: Path, *options: str
-    ) -> None:
+    def __init__(self, source: Harmed, target: Harmed, folder: Path, *options: str) -> None:
         self._source = source
         self._target = target
         self._log = folder / "mirror.log"
@@ -59,69 +82,119 @@ class MirrorKills:
         say: Callable[[str], None] = lambda _: None,
         *,
         seed: int = 1,
+        seconds: float = 0.0,
     ) -> Outcome:
-        """Copy so many records while these are killed, one after the other."""
+        """Copy so many records while these are killed, one after the other.
+
+        The copy is throttled to take so many seconds, if it is told to.
+        """
         outcome = Outcome(records)
         choice = random.Random(seed)
-        self._fill(topic, records)
-        self._start(topic)
+        self.fill(topic, records)
+        say(f"{records} records are at the source")
+        if seconds:
+            rate = max(_LEAST_BYTES_PER_S, int(self._stored_bytes(topic) / seconds))
+            self._options = (*self._options, "--max-bytes-per-s", str(rate))
+        self._process = self._start(topic)
+        there = 0
         try:
             for number, victim in enumerate(victims):
                 due = int(records * (number + choice.uniform(0.2, 0.8)) / len(victims))
-                there = self._await_progress(topic, due)
+                there = self._await_progress(topic, max(due, there + 1))
                 say(f"{there} of {records} records; killing the {victim}")
                 self._kill(topic, victim, choice)
                 outcome.kills[victim] += 1
             self._await_progress(topic, records)
-            self._stop()
+            self._stop(self._process)
         finally:
-            if self._process is not None:
-                self._process.kill()
-                self._process.wait()
-            if self._watcher is not None:
-                self._watcher.close()
-                self._watcher = None
-        outcome.problems += self._judge(topic, records)
+            self._end(self._process)
+        outcome.problems += self.judge(topic, records)
         return outcome
 
-    def _fill(self, topic: str, records: int) -> None:
-        create_topic(self._source, topic, PARTITIONS, len(self._source.nodes()))
+    def run_zombie(self, topic: str, records: int, *, at_ms: int = 0) -> Outcome:
+        """Copy by a mirror that is paused, and by another of its name; then let both run."""
+        self.fill(topic, records, at_ms=at_ms)
+        zombie = heir = None
+        try:
+            self._process = zombie = self._start(topic)
+            self._await_progress(topic, records // 4)
+            zombie.send_signal(signal.SIGSTOP)
+            self._process = heir = self._start(topic)
+            self._await_progress(topic, records // 2)
+            zombie.send_signal(signal.SIGCONT)
+            self._await_progress(topic, records)
+            self._stop(heir)
+            # It has ended by itself, or is in step with the target and ends in order.
+            self._end_gently(zombie)
+        finally:
+            for process in (zombie, heir):
+                self._end(process)
+        return Outcome(records, problems=self.judge(topic, records))
+
+    def fill(self, topic: str, records: int, *, at_ms: int = 0) -> None:
+        """Records whose keys are numbers, in batches of all codecs."""
+        factor = len(self._source.nodes())
+        least = "2" if factor > 2 else "1"
+        create_topic(self._source, topic, PARTITIONS, factor, min_insync_replicas=least)
         settings = {"linger.ms": 5, "batch.num.messages": _BATCH, "enable.idempotence": True}
-        for number, codec in enumerate(("none", "gzip", "lz4", "zstd")):
+        for number, codec in enumerate(CODECS):
             properties = {"bootstrap.servers": self._source.bootstrap, "compression.type": codec}
             with Producer({**properties, **settings, **SILENT}) as producer:
-                for each in range(number, records, 4):
-                    key, place = str(each), each // 4 % PARTITIONS
-                    producer.produce(topic, f"value {each}" * 3, key, partition=place)
+                for each in range(number, records, len(CODECS)):
+                    place, value = _place(each), f"value {each}" * 3
+                    while True:
+                        try:
+                            producer.produce(
+                                topic, value, str(each), partition=place, timestamp=at_ms
+                            )
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
                     producer.poll(0)
-                assert producer.flush(60) == 0
+                assert producer.flush(PATIENCE_S) == 0
 
-    def _start(self, topic: str) -> None:
+    def _stored_bytes(self, topic: str) -> int:
+        """What one copy of the topic takes in the logs."""
+        folders = (self._source.log_dirs() or {}).values()
+        files = [file for folder in folders for file in folder.glob(f"**/{topic}-*/*.log")]
+        return sum(file.stat().st_size for file in files) // max(1, len(self._source.nodes()))
+
+    def _start(self, topic: str) -> subprocess.Popen[bytes]:
         command = [*self._command("run", topic), "--name", "killed", *self._options]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def _command(self, what: str, topic: str) -> list[str]:
         command = [sys.executable, "-m", "shoal", "mirror", what, "--topics", topic]
         command += ["--source-bootstrap-server", self._source.bootstrap]
         return [*command, "--target-bootstrap-server", self._target.bootstrap]
 
-    def _stop(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(30)
-        self._process = None
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
         # One that was started a moment ago does not listen to signals yet.
-        assert code in {0, -signal.SIGTERM}, (
-            f"the mirror ended with {code}: {self._log.read_text()[-2000:]}"
-        )
+        assert code in {0, -signal.SIGTERM}, f"the mirror ended with {code}: {self._said()}"
+
+    def _end_gently(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+    def _end(self, process: subprocess.Popen[bytes] | None) -> None:
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+            self._seen = 0
+
+    def _said(self) -> str:
+        return self._log.read_text()[-2000:]
 
     def _kill(self, topic: str, victim: str, choice: random.Random) -> None:
-        if victim == MIRROR:
-            assert self._process is not None
-            self._process.kill()
-            self._process.wait()
-            self._start(topic)
+        if victim in (WORKER, MIRROR):
+            self._kill_mirror(topic, victim, choice)
             return
         cluster = self._source if victim == SOURCE else self._target
         leader = partition_of(cluster, topic, choice.randrange(PARTITIONS)).leader
@@ -130,28 +203,46 @@ class MirrorKills:
         cluster.kill(leader)
         cluster.restart(leader)
 
+    def _kill_mirror(self, topic: str, victim: str, choice: random.Random) -> None:
+        assert self._process is not None
+        workers: list[psutil.Process] = []
+        if victim == WORKER:
+            try:
+                workers = psutil.Process(self._process.pid).children(recursive=True)
+            except psutil.Error:
+                workers = []
+        if workers:
+            # The mirror itself sees to it that another takes its place.
+            try:
+                choice.choice(workers).kill()
+            except psutil.Error:
+                return
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start(topic)
+
     def _await_progress(self, topic: str, count: int) -> int:
         """Until a reader of the target has seen so many committed records."""
         deadline = time.monotonic() + PATIENCE_S
+        seen = self._seen
         while True:
             assert self._process is not None
             code = self._process.poll()
-            assert code is None, f"mirror ended with {code}: {self._log.read_text()[-2000:]}"
+            assert code is None, f"the mirror ended with {code}: {self._said()}"
             there = self._watch(topic)
             if there >= count:
                 return there
-            said = self._log.read_text()[-2000:]
-            assert time.monotonic() < deadline, f"{there} of {count} records: {said}"
+            if there > seen:
+                seen, deadline = there, time.monotonic() + PATIENCE_S
+            assert time.monotonic() < deadline, f"{there} of {count} records: {self._said()}"
 
     def _watch(self, topic: str) -> int:
         if self._watcher is None:
             if self._missing(topic):
                 time.sleep(0.05)
                 return 0
-            properties = {"bootstrap.servers": self._target.bootstrap, "group.id": "watcher"}
-            settings = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
-            self._watcher = Consumer({**properties, **settings, **SILENT})
-            self._watcher.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+            self._watcher = _reader(self._target, "watcher", topic, range(PARTITIONS))
         messages = self._watcher.consume(10_000, timeout=0.05)
         self._seen += sum(message.error() is None for message in messages)
         return self._seen
@@ -163,31 +254,70 @@ class MirrorKills:
             except KafkaException:
                 return True
 
-    def _judge(self, topic: str, records: int) -> list[str]:
+    def judge(self, topic: str, records: int) -> list[str]:
+        """What is wrong with the copy."""
         problems = []
         verified = subprocess.run(
             self._command("verify", topic), capture_output=True, text=True, check=False
         )
         if verified.returncode != 0:
             problems.append(f"verify ended with {verified.returncode}: {verified.stdout}")
-        original = read_topic(
-            self._source.bootstrap, topic, partitions=PARTITIONS, count=records
-        ).partitions
-        copy = read_topic(
-            self._target.bootstrap, topic, partitions=PARTITIONS, count=records
-        ).partitions
         for number in range(PARTITIONS):
-            if copy[number] != original[number]:
-                extra = Counter(copy[number]) - Counter(original[number])
-                lost = Counter(original[number]) - Counter(copy[number])
+            expected = list(_sent_to(number, records))
+            found = [int(key) for key in _keys(self._target, topic, number)]
+            if found != expected:
+                extra, lost = Counter(found) - Counter(expected), Counter(expected) - Counter(found)
                 problems.append(
                     f"partition {number}: {extra.total()} too many, {lost.total()} lost, "
-                    f"of {len(original[number])}"
+                    f"of {len(expected)}"
                 )
         return problems
 
 
-def offsets_of(cluster: LiteCluster, topic: str, number: int) -> tuple[int, int]:
+def _place(each: int) -> int:
+    return each // len(CODECS) % PARTITIONS
+
+
+def _sent_to(number: int, records: int) -> Iterator[int]:
+    """The numbers that were sent to a partition, in order."""
+    for codec in range(len(CODECS)):
+        for each in range(codec, records, len(CODECS)):
+            if _place(each) == number:
+                yield each
+
+
+def _reader(cluster: Harmed, group: str, topic: str, partitions: range) -> Consumer:
+    properties = {"bootstrap.servers": cluster.bootstrap, "group.id": group}
+    settings = {
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer({**properties, **settings, **SILENT})
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    return consumer
+
+
+def _keys(cluster: Harmed, topic: str, number: int) -> Iterator[bytes]:
+    """The keys of a partition, to its end; values must be those that were sent with them."""
+    deadline = time.monotonic() + PATIENCE_S
+    consumer = _reader(cluster, "judge", topic, range(number, number + 1))
+    try:
+        while True:
+            for message in consumer.consume(10_000, timeout=0.1):
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return
+                assert error is None, error
+                key, value = message.key() or b"", message.value()
+                assert value == b"value %b" % key * 3, f"{key!r} came with {value!r}"
+                yield key
+            assert time.monotonic() < deadline, f"partition {number} cannot be read to its end"
+    finally:
+        consumer.close()
+
+
+def offsets_of(cluster: Harmed, topic: str, number: int) -> tuple[int, int]:
     """The first offset of a partition, and the one behind the last."""
     properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "nobody"}
     with Consumer({**properties, **SILENT}) as consumer:
