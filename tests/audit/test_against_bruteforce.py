@@ -14,6 +14,7 @@ from shoal.audit.judge import Sizes, audit, run_here
 from shoal.audit.parts import Part
 from shoal.audit.setting import Setting
 from shoal.audit.tasks import Task
+from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from support.audit_bruteforce import Judge
 from support.audit_chaos import chaotic_runs
@@ -68,4 +69,7 @@ def check(history: History, result: Result) -> None:
         wanted = expected.metrics()
         assert {name: metrics[name] for name in wanted} == wanted
         assert metrics["K"] <= metrics["F"] <= 2 * metrics["K"]
+        stages = {stage.verdict for stage in found.stages.values()}
+        assert (found.verdict is Verdict.PROVEN) == (stages == {Verdict.PROVEN})
+        assert found.verdict is Verdict.VIOLATED or Verdict.VIOLATED not in stages
         assert metrics["ok"] == sum(metrics[n] for n in ("delivered_ok", "lost_ok", "pending_ok"))

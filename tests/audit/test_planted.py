@@ -9,7 +9,7 @@ import pytest
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import Sizes, audit
 from shoal.model.findings import Verdict
-from shoal.model.ledger import FAILED, UNKNOWN
+from shoal.model.ledger import ABORTED, COMMITTED, FAILED, UNKNOWN
 from shoal.model.result import Result
 from support.audit_ledgers import History, clean_run, put, receive, scan, send
 
@@ -495,6 +495,8 @@ def test_records_that_cannot_be_read_are_nobodys(tmp_path: Path) -> None:
     change(history, "receipts", is_message(0, 4), **nobody)
     result = judge(history, tmp_path)
     assert counts(result) == {"unreadable": 2, "lost: never-stored": 2}
+    blamed = {name for name, stage in result.worst.stages.items() if stage.findings}
+    assert blamed == {"producer_to_source"}
     assert result.findings["unreadable"].witness is not None
     assert result.findings["unreadable"].witness["offset"] == 3
 
@@ -581,3 +583,57 @@ def test_partitions_are_kept_only_where_both_topics_have_as_many(tmp_path: Path)
     assert judge(history, tmp_path / "grown").findings == {}
     history.lanes = {}
     assert counts(judge(history, tmp_path / "kept")) == {"altered: partition": 20}
+
+
+# ---------------------------------------------------------------- blame
+
+
+def unreadable_copy(history: History) -> None:
+    nobody = {"producer": "", "lane": -1, "sequence": -1, "intact": False}
+    change(history, "log", is_message(0, 7, cluster="target"), **nobody)
+    change(history, "receipts", is_message(0, 7), **nobody)
+
+
+def in_transaction(history: History, fate: int, **columns: Any) -> None:
+    for sequence in (7, 8):
+        message = {"producer": "p0", "topic": "t", "lane": 0, "sequence": sequence}
+        told = {"transaction": 1, "fate": fate, "requested_us": 0, **columns}
+        history.add("transactions", **{**message, **told})
+
+
+def aborted_and_shown(history: History) -> None:
+    in_transaction(history, ABORTED)
+
+
+def shown_too_early(history: History) -> None:
+    in_transaction(history, COMMITTED, requested_us=9_500)
+
+
+def torn_by_the_mirror(history: History) -> None:
+    in_transaction(history, COMMITTED)
+    not_mirrored(history)
+
+
+BLAMED = [
+    (unreadable_copy, "source_to_target", "log_to_consumers"),
+    (aborted_and_shown, "source_to_target", "log_to_consumers"),
+    (shown_too_early, "source_to_target", "log_to_consumers"),
+    (torn_by_the_mirror, "source_to_target", "log_to_consumers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "with_mirror", "without"), BLAMED, ids=[plant.__name__ for plant, _, _ in BLAMED]
+)
+def test_whoever_shows_what_should_not_be_seen_is_blamed(
+    plant: Callable[[History], None], with_mirror: str, without: str, tmp_path: Path
+) -> None:
+    for mirror, blamed in ((True, with_mirror), (False, without)):
+        if not mirror and plant in (unreadable_copy, torn_by_the_mirror):
+            continue  # these are a mirror's doing
+        history = clean_run(mirror=mirror)
+        plant(history)
+        result = judge(history, tmp_path / str(mirror))
+        assert result.verdict is Verdict.VIOLATED
+        stages = result.worst.stages.items()
+        assert [name for name, stage in stages if stage.findings] == [blamed], counts(result)

@@ -9,6 +9,7 @@ again with `Knowledge`; its first answer then counts only for what it contribute
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -120,21 +121,38 @@ def _judge_logs(view: CellView, book: Book, alterations: Alterations) -> None:
 
 def _judge_unreadable(view: CellView, book: Book) -> None:
     """Records of ours that cannot be read, by log: what a mirror copied so is not counted again."""
-    log, received = view.unreadable_log, view.unreadable_receipts
     found: dict[tuple[int, int], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    read_cluster = view.words.code(view.setting.read_cluster)
-    clusters = [*log["cluster"].tolist(), *([read_cluster] * len(received["offset"]))]
-    places = [
-        np.concatenate([log[name], received[name]]).tolist()
-        for name in ("topic", "partition", "offset")
-    ]
-    for cluster, topic, partition, offset in zip(clusters, *places, strict=True):
+    names = ("topic", "partition", "offset")
+    log, received = view.unreadable_log, view.unreadable_receipts
+    places = zip(*(log[name].tolist() for name in names), log["cluster"].tolist(), strict=True)
+    for topic, partition, offset, cluster in places:
         found[topic, partition][view.words.names[cluster]].add(offset)
-    for (topic, partition), by_cluster in sorted(found.items()):
-        cluster = max(by_cluster, key=lambda name: (len(by_cluster[name]), name))
-        where = {"cluster": cluster, "offset": min(by_cluster[cluster])}
-        label = [view.words.names[topic], partition, where]
-        book.write("unreadable", label, [len(by_cluster[cluster])])
+    for topic, partition, offset in zip(*(received[name].tolist() for name in names), strict=True):
+        found[topic, partition]["receipts"].add(offset)
+    read_cluster = view.setting.read_cluster
+    for (topic, partition), by_place in sorted(found.items()):
+        stages = _unreadable_stages(view.setting, view.words.names[topic], partition, by_place)
+        by_place[read_cluster] |= by_place.pop("receipts", set())
+        cluster = max(by_place, key=lambda name: (len(by_place[name]), name))
+        where = {"cluster": cluster, "offset": min(by_place[cluster])}
+        label = [view.words.names[topic], partition, where, list(stages)]
+        book.write("unreadable", label, [len(by_place[cluster]), *stages.values()])
+
+
+def _unreadable_stages(
+    setting: Setting, topic: str, partition: int, by_place: Mapping[str, set[int]]
+) -> dict[str, int]:
+    """How many each stage made, as far as scans of the logs before and after it tell."""
+    counts = {place: len(offsets) for place, offsets in by_place.items()}
+    in_source, in_target = counts.get("source", 0), counts.get("target", 0)
+    in_read_log = in_target if setting.has_mirror else in_source
+    received = counts.get("receipts", 0)
+    stages = {"unreadable@source": in_source}
+    if ("source", topic, partition) in setting.scans:
+        stages["unreadable@mirror"] = max(in_target - in_source, 0)
+    if (setting.read_cluster, topic, partition) in setting.scans:
+        stages["unreadable@consumers"] = max(received - in_read_log, 0)
+    return stages
 
 
 def _repeated(copies: Ints) -> Ints:

@@ -69,13 +69,30 @@ class GroupJudge:
         """What was never attempted, and what producers were told is not there."""
         unexpected = self.delivered & (self.outcome == NEVER)
         self._find(Finding.UNEXPECTED, unexpected)
-        self._find(Finding.ABORTED_READ, self._is_aborted_read())
+        aborted = self._is_aborted_read()
+        self._find(Finding.ABORTED_READ, aborted)
+        self._blame_aborted(aborted)
         # Where an unexpected message was seen first tells who made it.
         in_source, in_target = self.view.in_source, self.view.in_target
         at_source = np.flatnonzero(unexpected & in_source)
         at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
         self.book.count(self.group, "unexpected@source", at_source)
         self.book.count(self.group, "unexpected@mirror", at_mirror)
+
+    def _blame_aborted(self, aborted: Bools) -> None:
+        """A refused message was stored; or one of an aborted transaction was not held back."""
+        members = self.view.memberships
+        if members is None:
+            self.book.count(self.group, "aborted@source", np.flatnonzero(aborted))
+            return
+        alone = aborted & (members.transaction == NONE)
+        self.book.count(self.group, "aborted@source", np.flatnonzero(alone))
+        self._blame_for_openness("aborted", aborted & ~alone)
+
+    def _blame_for_openness(self, name: str, found: Bools) -> None:
+        """Who shows what is not committed: a mirror, if there is one, to all who read behind it."""
+        stage = "mirror" if self.view.setting.has_mirror else "consumers"
+        self.book.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
 
     def _is_aborted_read(self) -> Bools:
         found: Bools = self.delivered & (self.outcome == FAILED)
@@ -101,6 +118,7 @@ class GroupJudge:
             early[slots[ahead > -skew[0]]] = True
         undecided[slots[ahead > (-skew[1] if skew else 0)]] = True
         self._find(Finding.UNCOMMITTED_READ, early)
+        self._blame_for_openness("uncommitted", early)
         self.book.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
         seen = distinct(members.transaction[self.delivered])
         self.book.write("seen transactions", self.group, seen)
@@ -268,7 +286,7 @@ class GroupJudge:
         before_mirror = view.setting.has_mirror & (missing.read_place == NONE)
         book.count(group, "pending@mirror", slots[is_pending & before_mirror])
         self._write_tails(slots[is_lost])
-        self._write_lost_transactions(slots[is_lost])
+        self._write_lost_transactions(slots[is_lost], cause[is_lost])
 
     def _is_committed_by_others(self, committed: Bools) -> Bools:
         """Unknown attempts of transactions of which another message was delivered."""
@@ -296,15 +314,16 @@ class GroupJudge:
             superseded = np.union1d(superseded, before)
         return superseded
 
-    def _write_lost_transactions(self, lost: Ints) -> None:
-        """Transactions that lost a message, each with the first one."""
+    def _write_lost_transactions(self, lost: Ints, cause: Ints) -> None:
+        """Transactions that lost a message, each with the first one and its cause."""
         members, index = self.view.memberships, self.view.index
         if members is None or not self.view.setting.read_committed:
             return
-        lost = lost[members.transaction[lost] != NONE]
+        own = members.transaction[lost] != NONE
+        lost, cause = lost[own], cause[own]
         transactions, first = np.unique(members.transaction[lost], return_index=True)
         slots = lost[first]
-        rows = [transactions, index.stream_of(slots), index.sequence_of(slots)]
+        rows = [transactions, index.stream_of(slots), index.sequence_of(slots), cause[first]]
         self.book.write("lost transactions", self.group, np.column_stack(rows))
 
     def _missing(self, slots: Ints) -> Missing:

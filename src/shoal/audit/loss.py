@@ -37,6 +37,14 @@ CAUSES = (
 )
 NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED = range(6)
 PENDING, SUPERSEDED = 6, 7
+# Whose fault a loss is; an unlocated one is nobody's.
+STAGE_OF_CAUSE = {
+    NEVER_STORED: "source",
+    EXPIRED: "mirror",
+    NOT_MIRRORED: "mirror",
+    EXPIRED_AT_TARGET: "consumers",
+    UNDELIVERED: "consumers",
+}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
+from shoal.audit.loss import STAGE_OF_CAUSE
 from shoal.audit.order import SUMMARY
 from shoal.audit.parts import Part
 from shoal.audit.segments import FARES
@@ -74,7 +75,7 @@ class Totals:
     )
 
     # By group and transaction: the first message that it lost.
-    lost_transactions: dict[str, dict[int, tuple[tuple[str, str, int], int, Stream]]] = field(
+    lost_transactions: dict[str, dict[int, tuple[tuple[str, str, int], int, Stream, int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
@@ -227,15 +228,16 @@ def _add_tail(totals: Totals, part: Part, streams: list[Stream]) -> None:
 
 def _add_lost_transactions(totals: Totals, part: Part, streams: list[Stream]) -> None:
     held = totals.lost_transactions[part.label]
-    for transaction, stream, sequence in part.values.reshape(-1, 3).tolist():
-        found = (sort_key(streams[stream]), sequence, streams[stream])
+    for transaction, stream, sequence, cause in part.values.reshape(-1, 4).tolist():
+        found = (sort_key(streams[stream]), sequence, streams[stream], cause)
         held[transaction] = min(found, held.get(transaction, found))
 
 
 def _add_unreadable(totals: Totals, part: Part, _streams: list[Stream]) -> None:
-    topic, partition, where = part.label
+    topic, partition, where, stages = part.label
     stream = Stream("", topic, partition)
-    totals.find(None, Finding.UNREADABLE, stream, int(part.values[0]))
+    for name, count in zip((Finding.UNREADABLE, *stages), part.values.tolist(), strict=True):
+        totals.find(None, name, stream, count)
     details = {"topic": topic, "partition": partition, **where}
     totals.witness(None, Finding.UNREADABLE, {**stream._asdict(), "sequence": -1, **details})
 
@@ -368,8 +370,10 @@ def settle_transactions(totals: Totals, summaries: Summaries) -> None:
     for group, lost in totals.lost_transactions.items():
         seen = {t for own in summaries.seen_transactions[group] for t in own.tolist()}
         for transaction in lost.keys() & seen:
-            _, sequence, stream = lost[transaction]
+            _, sequence, stream, cause = lost[transaction]
             totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
+            if cause in STAGE_OF_CAUSE:
+                totals.find(group, f"torn@{STAGE_OF_CAUSE[cause]}", stream, 1)
             details = {**stream._asdict(), "sequence": sequence, "transaction": transaction}
             totals.witness(group, Finding.TORN_TRANSACTION, details)
 

@@ -58,7 +58,9 @@ _AGAINST_SOURCE = (
     (Finding.DUPLICATE_SOURCE, Finding.DUPLICATE_SOURCE),
     (Finding.REORDERED_SOURCE, Finding.REORDERED_SOURCE),
     (Finding.INCONSISTENT_OFFSET, "inconsistent@source"),
-    (Finding.ABORTED_READ, Finding.ABORTED_READ),
+    (Finding.ABORTED_READ, "aborted@source"),
+    (Finding.TORN_TRANSACTION, "torn@source"),
+    (Finding.UNREADABLE, "unreadable@source"),
     (Finding.UNEXPECTED, "unexpected@source"),
     (Finding.CORRUPTED, "corrupted@source"),
 )
@@ -69,6 +71,10 @@ _AGAINST_MIRROR = (
     (Finding.DUPLICATE_TARGET, "duplicate@mirror"),
     (Finding.REORDERED_TARGET, "reordered@mirror"),
     (Finding.INCONSISTENT_OFFSET, "inconsistent@target"),
+    (Finding.ABORTED_READ, "aborted@mirror"),
+    (Finding.UNCOMMITTED_READ, "uncommitted@mirror"),
+    (Finding.TORN_TRANSACTION, "torn@mirror"),
+    (Finding.UNREADABLE, "unreadable@mirror"),
     (Finding.UNEXPECTED, "unexpected@mirror"),
     (Finding.CORRUPTED, "corrupted@mirror"),
     *((finding, finding) for finding in _FIDELITY),
@@ -77,8 +83,10 @@ _AGAINST_CONSUMERS = (
     (Finding.LOST_EXPIRED_AT_TARGET, Finding.LOST_EXPIRED_AT_TARGET),
     (Finding.LOST_UNDELIVERED, Finding.LOST_UNDELIVERED),
     (Finding.REORDERED, "reordered@consumers"),
-    (Finding.UNCOMMITTED_READ, Finding.UNCOMMITTED_READ),
-    (Finding.TORN_TRANSACTION, Finding.TORN_TRANSACTION),
+    (Finding.ABORTED_READ, "aborted@consumers"),
+    (Finding.UNCOMMITTED_READ, "uncommitted@consumers"),
+    (Finding.TORN_TRANSACTION, "torn@consumers"),
+    (Finding.UNREADABLE, "unreadable@consumers"),
     (Finding.POLL_SKIP, Finding.POLL_SKIP),
     (Finding.NON_MONOTONIC_POLL, Finding.NON_MONOTONIC_POLL),
     (Finding.CORRUPTED, "corrupted@consumers"),
@@ -90,28 +98,35 @@ def decide_stages(
 ) -> dict[str, Stage]:
     """The verdict on each stage that the run has.
 
-    A stage is inconclusive if something was lost and nobody knows where, or is pending in it,
+    A stage is inconclusive if something was found and nobody knows where, or is pending in it,
     or if nothing was acknowledged. Without a mirror what expired did so before consumers.
     """
     violating = broken_promises(promises)
-    unclear = counts.get(Finding.LOST_UNLOCATED, 0) > 0 or not counts.get("ok", 0)
+    against: dict[str, tuple[tuple[Finding, str], ...]] = {"producer_to_source": _AGAINST_SOURCE}
+    pending = {"producer_to_source": 0}
     at_mirror = counts.get("pending@mirror", 0)
-    at_consumers = counts.get(Finding.PENDING, 0) - at_mirror
-
-    def stage(against: tuple[tuple[Finding, str], ...], pending: int) -> Stage:
-        found = [name for name, count in against if name in violating and counts.get(count, 0) > 0]
-        if found:
-            return Stage(Verdict.VIOLATED, tuple(name.value for name in found))
-        open_ended = unclear or pending > 0
-        return Stage(Verdict.INCONCLUSIVE if open_ended else Verdict.PROVEN)
-
-    stages = {"producer_to_source": stage(_AGAINST_SOURCE, 0)}
-    expired = (Finding.LOST_EXPIRED, Finding.LOST_EXPIRED)
     if has_mirror:
-        stages["source_to_target"] = stage(_AGAINST_MIRROR, at_mirror)
-        stages["log_to_consumers"] = stage(_AGAINST_CONSUMERS, at_consumers)
+        against["source_to_target"] = _AGAINST_MIRROR
+        pending["source_to_target"] = at_mirror
+        against["log_to_consumers"] = _AGAINST_CONSUMERS
     else:
-        stages["log_to_consumers"] = stage((expired, *_AGAINST_CONSUMERS), at_consumers)
+        expired = (Finding.LOST_EXPIRED, Finding.LOST_EXPIRED)
+        against["log_to_consumers"] = (expired, *_AGAINST_CONSUMERS)
+    pending["log_to_consumers"] = counts.get(Finding.PENDING, 0) - at_mirror
+    found = {
+        stage: [f for f, count in pairs if f in violating and counts.get(count, 0) > 0]
+        for stage, pairs in against.items()
+    }
+    blamed = {finding for findings in found.values() for finding in findings}
+    for family in (_ORDER, _DUPLICATES):  # what one stage did, the next one shows again
+        blamed.update(family if blamed.intersection(family) else ())
+    unclear = not counts.get("ok", 0) or any(counts.get(f, 0) for f in violating - blamed)
+    stages = {}
+    for stage, findings in found.items():
+        open_ended = unclear or pending[stage] > 0
+        otherwise = Verdict.INCONCLUSIVE if open_ended else Verdict.PROVEN
+        verdict = Verdict.VIOLATED if findings else otherwise
+        stages[stage] = Stage(verdict, tuple(finding.value for finding in findings))
     return stages
 
 
