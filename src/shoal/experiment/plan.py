@@ -6,10 +6,10 @@ here touches a clock, a file or a socket.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, MirrorSpec
+from shoal.experiment.spec import ExperimentSpec, MirrorSpec
 from shoal.model.topics import TopicPartition
 from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
 from shoal.workload.specs import (
@@ -51,18 +51,18 @@ class Addresses:
 
 
 def producer_names(spec: ExperimentSpec) -> list[str]:
-    return [f"producer-{number}" for number in range(1, spec.producers.count + 1)]
+    return [f"producer-{spec.crew}{number}" for number in range(1, spec.producers.count + 1)]
 
 
 def consumer_names(spec: ExperimentSpec) -> list[str]:
     """Consumers of one group are numbered; with several groups their names tell the group."""
-    return [name for _, _, name in _consumers_of(spec.consumers)]
+    return [name for _, _, name in _consumers_of(spec)]
 
 
 def groups_of(spec: ExperimentSpec) -> dict[str, str]:
     """The group of each consumer, by its name."""
     groups, count = spec.consumers.groups, spec.consumers.count
-    return {name: groups[place // count] for place, _, name in _consumers_of(spec.consumers)}
+    return {name: groups[place // count] for place, _, name in _consumers_of(spec)}
 
 
 def group_id(run: str, group: str) -> str:
@@ -113,7 +113,7 @@ def effective(spec: ExperimentSpec) -> Json:
 def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
     """The part of `run.json` that follows from the plan."""
     settings = effective(spec)
-    shape = {"lanes": spec.topics.target_partitions, "partitions": spec.topics.partitions}
+    topics = {**_shapes(spec), **(_shapes(newcomers) if (newcomers := later(spec)) else {})}
     return {
         "run": run,
         "experiment": spec.name,
@@ -130,7 +130,7 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
         "thresholds": list(spec.thresholds),
         "acks": settings.get("acks", -1),
         "isolation": spec.consumers.fetching.get("isolation", FetchSettings.isolation),
-        "topics": dict.fromkeys(spec.topics.names, shape),
+        "topics": topics,
         "clusters": {
             cluster: {"bootstrap.servers": addresses.client_of(cluster)["bootstrap.servers"]}
             for cluster in addresses.clusters
@@ -145,6 +145,35 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
         },
         "mirror": _mirror(spec.mirror) if addresses.target else None,
     }
+
+
+def _shapes(spec: ExperimentSpec) -> Json:
+    shape = {"lanes": spec.topics.target_partitions, "partitions": spec.topics.partitions}
+    return dict.fromkeys(spec.topics.names, shape)
+
+
+def later(spec: ExperimentSpec) -> ExperimentSpec | None:
+    """What comes when the topic grows: a quarter of the work, for what is new alone."""
+    topics = spec.topics
+    if topics.grow_after_s is None:
+        return None
+    if topics.grow_to:
+        new = replace(
+            topics,
+            partitions=topics.grow_to,
+            target_partitions=topics.grow_to,
+            first_partition=topics.partitions,
+            grow_after_s=None,
+        )
+    else:
+        new = replace(topics, name=f"{topics.name}-new", grow_after_s=None)
+    settings = dict(spec.producers.settings)
+    for key in ("messages", "duration_s"):
+        if settings.get(key):
+            settings[key] = max(1, settings[key] // 4)
+    settings["rate_per_s"] /= spec.producers.count
+    producers = replace(spec.producers, count=1, settings=settings)
+    return replace(spec, topics=new, producers=producers, crew="new-")
 
 
 def _mirror(mirror: MirrorSpec) -> Json:
@@ -164,7 +193,7 @@ def workload_workers(
     consumed = addresses.clusters[-1]
     logs = _starting_points(spec, consumed, beginnings)
     consumers = []
-    for place, rack, name in _consumers_of(spec.consumers):
+    for place, rack, name in _consumers_of(spec):
         group = spec.consumers.groups[place // spec.consumers.count]
         mine = logs[place % spec.consumers.count :: spec.consumers.count]
         settings = dict(spec.consumers.settings)
@@ -198,14 +227,15 @@ def workload_workers(
     return [*consumers, *producers]
 
 
-def _consumers_of(consumers: ConsumersSpec) -> list[tuple[int, Json, str]]:
+def _consumers_of(spec: ExperimentSpec) -> list[tuple[int, Json, str]]:
     """For each consumer its place among all, the rack that it reads from, and its name."""
     found: list[tuple[int, Json, str]] = []
+    consumers, crew = spec.consumers, spec.crew
     for number, group in enumerate(consumers.groups):
         rack = {"rack": consumers.racks[number]} if consumers.racks else {}
         for member in range(1, consumers.count + 1):
             is_alone = len(consumers.groups) == 1
-            name = f"consumer-{member}" if is_alone else f"consumer-{group}-{member}"
+            name = f"consumer-{crew}{member}" if is_alone else f"consumer-{crew}{group}-{member}"
             found.append((len(found), rack, name))
     return found
 
@@ -234,7 +264,7 @@ def scan_workers(
     """One scan for each cluster."""
     return [
         _worker(
-            f"scan-{cluster}",
+            f"scan-{spec.crew}{cluster}",
             Role.SCAN,
             addresses.client_of(cluster),
             ScanSpec(
@@ -258,7 +288,7 @@ def _starting_points(
     points = []
     for topic in topics.names:
         name = target_topic(spec.mirror, topic) if is_target else topic
-        for number in range(count):
+        for number in range(topics.first_partition, count):
             offset = starts.get(TopicPartition(name, number), 0)
             points.append(StartingPoint(name, number, offset, topic if name != topic else ""))
     return tuple(points)

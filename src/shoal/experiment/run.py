@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, Self
 
 from shoal import __version__
 from shoal.experiment import plan
+from shoal.experiment.growth import ARRIVAL_LIMIT_S, Growth
 from shoal.experiment.plan import Addresses, Beginnings
 from shoal.experiment.runs import driver_identity, read_json
 from shoal.experiment.spec import ExperimentSpec
@@ -119,6 +120,8 @@ def run_workload(
                 _record_mirror(workers, run_dir, mirror)
             watch(Progress("reading the logs"))
             scans = plan.scan_workers(run, spec, addresses, beginnings)
+            if newcomers := course.newcomers():
+                scans += plan.scan_workers(run, newcomers, addresses, {})
             workers.launch(scans)
             workers.wait(_ended(*(scan.name for scan in scans)), SCAN_TIMEOUT_S)
         state = "interrupted" if is_cut_short else "finished"
@@ -149,7 +152,7 @@ def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -
     route = Route(
         source=addresses.client_of("source", "mirror"),
         target=addresses.client_of("target", "mirror"),
-        topics=spec.topics.names,
+        topics=_copied(spec),
         folder=run_dir.absolute(),
         leave_configs=spec.target is not None and spec.target.engine == "external",
         copies=spec.topics.target_replication_factor,
@@ -166,6 +169,13 @@ def _planned_mirror(spec: ExperimentSpec, addresses: Addresses, run_dir: Path) -
         stop=wanted.stop,
     )
     return make_mirror(wanted.kind, route, wishes)
+
+
+def _copied(spec: ExperimentSpec) -> tuple[str, ...]:
+    newcomers = plan.later(spec)
+    return tuple(
+        dict.fromkeys((*spec.topics.names, *(newcomers.topics.names if newcomers else ())))
+    )
 
 
 def surroundings() -> Json:
@@ -202,6 +212,7 @@ class _Course:
         self._consumers = plan.consumer_names(spec)
         self._watch = watch
         self._total = plan.messages_in_all(spec)
+        self._growth = Growth(spec, addresses, run=run_dir.name)
 
     def send_and_receive(
         self, workers: Supervisor, mirror: Mirror | None, trouble: Trouble | None
@@ -223,10 +234,15 @@ class _Course:
         finally:
             if trouble is not None:
                 trouble.end()
+        names += [*self._growth.producers, *self._growth.consumers]
         workers.stop_workers(names)
         workers.wait(_ended(*names), STOP_TIMEOUT_S)
         self._watch(_progress(workers.state(), self._total))
         return is_cut_short
+
+    def newcomers(self) -> ExperimentSpec | None:
+        """What grew, if it did before the end."""
+        return plan.later(self._spec) if self._growth.is_over else None
 
     def _told_from(self, start_us: int) -> None:
         """What is due in the warm-up is not measured, however long the start took."""
@@ -237,12 +253,15 @@ class _Course:
         is_cut_short = False
         settings = self._spec.producers.settings
         drain_s = settings.get("drain_timeout_s", ProducerSpec.drain_timeout_s)
-        deadline = time.monotonic() + plan.planned_s(self._spec) * 3 + drain_s + 60
+        started_s = time.monotonic() + LEAD_TIME_S
+        deadline = started_s + plan.planned_s(self._spec) * 3 + drain_s + 60
+        if not self._growth.is_over:
+            deadline += ARRIVAL_LIMIT_S
         with _Interrupts() as interrupts:
             # Dead producers have sent their last, and a dead consumer will not see the markers.
-            while time.monotonic() < deadline and not workers.wait(
-                _is_over(self._producers, self._consumers), WATCH_EVERY_S
-            ):
+            while time.monotonic() < deadline and not self._is_over(workers, is_cut_short):
+                if not is_cut_short:
+                    self._growth.step(time.monotonic() - started_s, workers)
                 if mirror is not None:
                     mirror.check()
                 if trouble is not None:
@@ -250,8 +269,16 @@ class _Course:
                 self._watch(_progress(workers.state(), self._total))
                 if interrupts.count and not is_cut_short:
                     is_cut_short = True
-                    workers.finish(self._producers)
+                    workers.finish([*self._producers, *self._growth.producers])
         return is_cut_short
+
+    def _is_over(self, workers: Supervisor, is_cut_short: bool) -> bool:
+        """Whether all is sent and drained, or can be no more; waits a little."""
+        growth = self._growth
+        producers = [*self._producers, *growth.producers]
+        consumers = [*self._consumers, *growth.consumers]
+        is_done = workers.wait(_is_over(producers, consumers), WATCH_EVERY_S)
+        return is_done and (growth.is_over or is_cut_short)
 
 
 class _Interrupts:

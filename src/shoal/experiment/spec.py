@@ -105,6 +105,11 @@ class TopicsSpec:
     target_replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     existing: bool = False  # it is there already, and may be written to
+    first_partition: int = 0  # that consumers read; those below are others'
+    # After so long the topic gets `grow_to` partitions or, with 0, a second one is made; some
+    # producers and consumers are there for that only.
+    grow_after_s: float | None = None
+    grow_to: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,6 +170,7 @@ class ExperimentSpec:
     sweep: Table | None = None
     description: str = ""
     variant: str = ""  # of a file that has several
+    crew: str = ""  # part of the names of workers that come later
 
     @property
     def title(self) -> str:
@@ -372,7 +378,12 @@ def _topics(
             least=_LEAST_COPIES,
         ),
         configs=table.properties("configs"),
+        **_growth(table, partitions),
     )
+    if spec.grow_after_s is not None and (spec.count > 1 or spec.target_partitions != partitions):
+        raise table.wrong(
+            "grow_after", "needs one topic, with as many partitions at the target as at the source"
+        )
     if max(partitions, spec.target_partitions) * spec.count > MAX_PARTITIONS:
         raise table.wrong("partitions", f"come to more than {MAX_PARTITIONS} in all")
     for key, factor, cluster in (
@@ -385,6 +396,20 @@ def _topics(
             raise table.wrong(key, "is 0", remedy="-1 stands for the cluster's default")
     table.done()
     return spec
+
+
+def _growth(table: Table, partitions: int) -> dict[str, Any]:
+    """When a topic grows, and to what."""
+    after_s = table.seconds("grow_after", 0.0) if "grow_after" in table else None
+    table.seconds("grow_after", 0.0)  # known, so that a misspelt one is explained
+    grow_to, is_new = table.count("grow_to", 0), table.flag("new_topic", default=False)
+    if after_s is None and (grow_to or is_new):
+        raise table.wrong("grow_after", "is missing", remedy='e.g. grow_after = "5s"')
+    if after_s is not None and bool(grow_to) == is_new:
+        raise table.wrong("grow_to", "or new_topic = true must say what grows")
+    if grow_to and not partitions < grow_to <= MAX_PARTITIONS:
+        raise table.wrong("grow_to", f"is {grow_to}, and must be above {partitions}")
+    return {"grow_after_s": after_s, "grow_to": grow_to}
 
 
 def _copies(cluster: ClusterSpec) -> int:

@@ -50,6 +50,16 @@ async def with_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> Ex
     return replace(spec, topics=topics)
 
 
+async def create(spec: ExperimentSpec, addresses: Addresses, *, is_growth: bool) -> None:
+    """Makes what is new of a topic, on the source alone."""
+    (name,) = spec.topics.names
+    async with Client(addresses.client_of("source")) as client:
+        if is_growth:
+            await client.admin.create_partitions({name: spec.topics.partitions})
+        else:
+            await client.admin.create_topics([_new(spec, "source", name)])
+
+
 async def prepare_topics(run_dir: Path, spec: ExperimentSpec, addresses: Addresses) -> Beginnings:
     """Makes the topics, or finds out where existing ones end; returns where the run begins."""
     clients = {role: addresses.client_of(role) for role in addresses.clusters}
@@ -99,6 +109,8 @@ async def _enter_belongings(
         before = await _present(addresses, cluster, names)
         manifest.enter_topics(cluster, [name for name in names if name not in before])
         manifest.enter_groups(cluster, own_groups(kind, run=run).get(cluster, []))
+        if newcomers := plan.later(spec):
+            manifest.enter_topics(cluster, topics_on(newcomers, cluster))
     if spec.consumers.settings.get("in_group"):
         groups = [plan.group_id(run, group) for group in spec.consumers.groups]
         manifest.enter_groups(addresses.clusters[-1], groups)
