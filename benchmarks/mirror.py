@@ -1,0 +1,316 @@
+"""Claim: the mirror takes a small part of the CPU of MirrorMaker 2, at three times its speed.
+
+The same brokers (one of Apache Kafka for each side), the same topics: 1 KiB records in batches of
+64 KiB, eight partitions, acks=all, one topic for each codec. Every mirror is started by its
+command line, copies a topic that is full, and is stopped. MirrorMaker 2 is tuned as its users
+tune it, and keeps the codec; MirrorMaker 1 of Apache Kafka 3.9 stands beside it.
+
+What is measured is the *copy window*: from the first record that is seen at the target to the
+last. The CPU of the mirror's whole process tree counts, per GB of records before compression;
+its start is told apart, as the time until the first record. Memory is the peak of the tree.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.harness import GB, MB, Claim, store
+from shoal.client.admin import NewTopic
+from shoal.client.client import Client
+from shoal.client.results import LATEST
+from shoal.model.topics import TopicPartition
+from shoal.systems.apache import ApacheCluster
+from shoal.systems.meters import tree_of
+from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
+from shoal.systems.mirrors import Mirror
+from shoal.wire.compression import Codec
+from shoal.wire.records import Record, encode_batch
+
+# How many times as much CPU MirrorMaker 2 must take.
+BARS = {"gzip": 40.0, "zstd": 15.0, "lz4": 8.0, "none": 12.0}
+LEAST_SPEED = 3.0
+BUSY_CORE = 0.9
+MOST_MEMORY_BYTES = 120e6 + 4 * 64 * 1024
+READY_S = 1.0
+PARTITIONS = 8
+RECORD_BYTES = 1024
+BATCH_RECORDS = 63
+PATIENCE_S = 300.0
+LOOK_EVERY_S = 0.02
+CLAIM = Claim(
+    name="mirror",
+    sentence="The mirror takes a 40th (gzip), 15th (zstd), 8th (lz4) and 12th (none) of the CPU "
+    "of MirrorMaker 2 per GB at 3 times its speed, or keeps the target's broker busy; with at "
+    "most 120 MB, and ready within a second.",
+    packages=("crc32c",),
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """One copy of one topic."""
+
+    mirror: str
+    codec: str
+    ready_s: float
+    wall_s: float
+    copied_bytes: int
+    cpu_s: float
+    target_cpu_s: float
+    peak_memory_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mirror": self.mirror,
+            "codec": self.codec,
+            "ready_s": round(self.ready_s, 2),
+            "mb_per_s": round(self.copied_bytes / MB / self.wall_s, 1),
+            "cpu_s_per_gb": round(self.cpu_s_per_gb, 2),
+            "target_broker_cores": round(self.target_cpu_s / self.wall_s, 2),
+            "peak_memory_mb": round(self.peak_memory_bytes / MB, 1),
+        }
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.cpu_s / (self.copied_bytes / GB)
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.copied_bytes / MB / self.wall_s
+
+
+@dataclass(frozen=True)
+class Clusters:
+    source: ApacheCluster
+    target: ApacheCluster
+
+    def target_cpu_s(self) -> float:
+        return sum(_cpu_s(node.pid) for node in self.target.nodes() if node.pid)
+
+
+def _cpu_s(pid: int) -> float:
+    total = 0.0
+    for process in tree_of(psutil.Process(pid)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _batches(codec: str) -> list[bytearray]:
+    """Batches of 63 records that compress as ordinary data does: 2 to 3 times."""
+    rng = random.Random(codec)  # noqa: S311 - the same data in every run
+    words = [rng.randbytes(rng.randint(3, 12)) for _ in range(400)]
+    made = []
+    for _ in range(8):
+        values = [
+            b" ".join(rng.choices(words, k=RECORD_BYTES // 5))[:RECORD_BYTES]
+            for _ in range(BATCH_RECORDS)
+        ]
+        now_ms = time.time_ns() // 1_000_000
+        records = [Record(number, now_ms, None, value) for number, value in enumerate(values)]
+        made.append(encode_batch(records, codec=Codec[codec.upper()]))
+    return made
+
+
+async def _fill(bootstrap: str, topic: str, codec: str, records: int) -> int:
+    """Fill a new topic; returns how many records it has."""
+    batches = _batches(codec)
+    rounds = max(1, records // BATCH_RECORDS // PARTITIONS)
+    async with Client({"bootstrap.servers": bootstrap}) as client:
+        await client.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+        for number in range(rounds):
+            batch = batches[number % len(batches)]
+            wanted = {TopicPartition(topic, p): batch for p in range(PARTITIONS)}
+            while wanted:
+                results = await client.produce(wanted, acks=-1)
+                wanted = {tp: batch for tp in wanted if not results[tp].is_ok}
+    return rounds * BATCH_RECORDS * PARTITIONS
+
+
+def _wishes(mirror: str, codec: str, prefix: str) -> Wishes:
+    if mirror == "mm2":
+        alias = prefix.rstrip(".")
+        return Wishes(
+            prefix=prefix,
+            properties={
+                "tasks.max": "4",
+                "emit.heartbeats.enabled": "false",
+                f"{alias}.consumer.max.poll.records": "4000",
+                f"{alias}.consumer.max.partition.fetch.bytes": str(4 << 20),
+                f"{alias}.consumer.fetch.max.bytes": str(50 << 20),
+                f"{alias}.consumer.auto.offset.reset": "earliest",
+                "target.producer.batch.size": str(256 << 10),
+                "target.producer.linger.ms": "20",
+                "target.producer.compression.type": codec,
+                "target.producer.acks": "all",
+            },
+        )
+    if mirror == "mm1":
+        return Wishes(
+            properties={
+                "num.streams": "4",
+                "producer.compression.type": codec,
+                "producer.batch.size": str(256 << 10),
+                "producer.linger.ms": "20",
+                "producer.acks": "all",
+            }
+        )
+    return Wishes(prefix=prefix)
+
+
+async def _watched(clusters: Clusters, mirror: Mirror, topic: str, total: int) -> dict[str, float]:
+    """Start a mirror, and measure from the first record at the target to the last."""
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    async with Client({"bootstrap.servers": clusters.target.bootstrap}) as client:
+        started = time.perf_counter()
+        mirror.start()
+        deadline = started + PATIENCE_S
+        begin: dict[str, float] | None = None
+        while True:
+            count = await _count(client, partitions)
+            now = {
+                "at": time.perf_counter(),
+                "count": count,
+                "cpu": sum(_cpu_s(pid) for pid in mirror.pids()[:1]),
+                "target": clusters.target_cpu_s(),
+            }
+            if begin is None and count:
+                begin = now
+            if begin is not None and count >= total:
+                break
+            mirror.check()
+            assert now["at"] < deadline, f"{count} of {total} records after {PATIENCE_S:g} s"
+            await asyncio.sleep(LOOK_EVERY_S)
+    window = {key: now[key] - begin[key] for key in now}
+    return {**window, "ready": begin["at"] - started}
+
+
+async def _count(client: Client, partitions: list[TopicPartition]) -> int:
+    topic = partitions[0].topic
+    known = (await client.metadata([topic], refresh=True)).topics[topic]
+    if known.error or len(known.partitions) < len(partitions):
+        return 0
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+    return sum(each.offset for each in ends.values())
+
+
+def _copy(clusters: Clusters, name: str, codec: str, records: int) -> Window:
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        prefix = f"{name}-{codec}-{time.time_ns()}."
+        topic = f"bench-{codec}" if name != "mm1" else f"bench-mm1-{codec}-{time.time_ns()}"
+        source = clusters.source.bootstrap
+        if name == "mm1":
+            # It keeps names, and wants a target topic that is there.
+            total = asyncio.run(_fill(source, topic, codec, records))
+            asyncio.run(_make(clusters.target.bootstrap, topic))
+        else:
+            total = asyncio.run(_filled(source, topic, codec, records))
+        route = Route(
+            {"bootstrap.servers": source},
+            {"bootstrap.servers": clusters.target.bootstrap},
+            (topic,),
+            Path(folder),
+        )
+        mirror = make_mirror(name, route, _wishes(name, codec, prefix))
+        assert mirror is not None
+        target_topic = topic if name == "mm1" else f"{prefix}{topic}"
+        try:
+            window = asyncio.run(_watched(clusters, mirror, target_topic, total))
+        finally:
+            usage = mirror.usage()
+            mirror.close()
+    assert usage is not None
+    return Window(
+        name,
+        codec,
+        ready_s=window["ready"],
+        wall_s=max(window["at"], LOOK_EVERY_S),
+        copied_bytes=int(window["count"]) * RECORD_BYTES,
+        cpu_s=window["cpu"],
+        target_cpu_s=window["target"],
+        peak_memory_bytes=usage.peak_memory_bytes,
+    )
+
+
+async def _filled(bootstrap: str, topic: str, codec: str, records: int) -> int:
+    """The topic of a codec, filled once for all mirrors."""
+    async with Client({"bootstrap.servers": bootstrap}) as client:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        count = await _count(client, partitions)
+    return count or await _fill(bootstrap, topic, codec, records)
+
+
+async def _make(bootstrap: str, topic: str) -> None:
+    async with Client({"bootstrap.servers": bootstrap}) as client:
+        await client.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+
+
+def _judged(ours: Window, theirs: Window, old: Window | None) -> dict[str, Any]:
+    ratio = theirs.cpu_s_per_gb / max(ours.cpu_s_per_gb, 1e-9)
+    speed = ours.mb_per_s / theirs.mb_per_s
+    cores = ours.target_cpu_s / ours.wall_s
+    checks = {
+        "cpu": ratio >= BARS[ours.codec],
+        "speed": speed >= LEAST_SPEED or cores >= BUSY_CORE,
+        "memory": ours.peak_memory_bytes <= MOST_MEMORY_BYTES,
+        "ready": ours.ready_s <= READY_S,
+    }
+    return {
+        "codec": ours.codec,
+        "cpu_ratio": round(ratio, 1),
+        "bar": BARS[ours.codec],
+        "speed_ratio": round(speed, 1),
+        "checks": checks,
+        "holds": all(checks.values()),
+        "windows": [each.to_json() for each in (ours, theirs, old) if each is not None],
+    }
+
+
+def _cases(records: int, codecs: list[str], *, with_mm1: bool) -> Iterator[dict[str, Any]]:
+    with (
+        ApacheCluster(brokers=1) as source,
+        ApacheCluster(brokers=1) as target,
+    ):
+        copy = partial(_copy, Clusters(source, target), records=records)
+        copy("shoal", "none")  # to warm the brokers up
+        for codec in codecs:
+            ours = copy("shoal", codec)
+            theirs = copy("mm2", codec)
+            old = copy("mm1", codec) if with_mm1 else None
+            yield _judged(ours, theirs, old)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=250_000, help="of 1 KiB, for each codec")
+    parser.add_argument("--codecs", default=",".join(BARS))
+    parser.add_argument("--no-mm1", action="store_true", help="leave MirrorMaker 1 out")
+    arguments = parser.parse_args()
+    print(CLAIM.sentence, flush=True)
+    results = []
+    for case in _cases(
+        arguments.records, arguments.codecs.split(","), with_mm1=not arguments.no_mm1
+    ):
+        print(case["codec"], case["cpu_ratio"], "times less CPU;", case["checks"], flush=True)
+        for window in case["windows"]:
+            print("  ", window, flush=True)
+        results.append(case)
+    holds = all(case["holds"] for case in results)
+    return store(CLAIM, holds=holds, records=arguments.records, cases=results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
