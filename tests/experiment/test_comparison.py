@@ -86,6 +86,15 @@ def test_single_runs_tell_the_noise_of_what_is_known_by_the_second() -> None:
     assert words["yield"] == EQUAL
 
 
+def test_seconds_of_a_fault_are_not_noise() -> None:
+    runs = [
+        run_of("a", {"mirror.kind": "mm2"}, p50_us=9000),
+        run_of("b", {"mirror.kind": "shoal"}, p50_us=2000),
+    ]
+    faulty = [replace(run, result=replace(run.result, faults=({"fault": 1},))) for run in runs]
+    assert said(compare(faulty))["end-to-end latency p50"] == NOISE_UNKNOWN
+
+
 class _Texts(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

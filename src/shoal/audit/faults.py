@@ -35,9 +35,10 @@ class FaultWindow:
 def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:
     """Windows in order of their numbers, of commit lines of kind `fault`."""
     begins: dict[int, Json] = {}
-    ends: dict[int, int] = {}
+    ends: dict[int, Json] = {}
     for line in lines:
-        number, at_us, phase = _whole(line, "fault"), _whole(line, "at_us"), line.get("phase")
+        number, phase = _whole(line, "fault"), line.get("phase")
+        _whole(line, "at_us")
         if phase not in FAULT_PHASES:
             raise LedgerError(f"the commit log has a fault line of no known phase: {line!r:.200}")
         if number in (begins if phase == "begin" else ends):
@@ -45,21 +46,22 @@ def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:
         if phase == "begin":
             begins[number] = line
         else:
-            ends[number] = at_us
+            ends[number] = line
     if strays := sorted(ends.keys() - begins.keys()):
         raise LedgerError(f"the commit log has an end of fault {strays[0]} and no begin")
     return tuple(_window(number, begins[number], ends.get(number)) for number in sorted(begins))
 
 
-def _window(number: int, line: Json, ended_us: int | None) -> FaultWindow:
-    detail = line.get("detail") or {}
-    if not isinstance(detail, dict):
+def _window(number: int, begin: Json, end: Json | None) -> FaultWindow:
+    # Why a fault could not be brought about stands at its end.
+    details = [line.get("detail") or {} for line in (begin, end or {})]
+    if not all(isinstance(detail, dict) for detail in details):
         raise LedgerError(f"the detail of fault {number} in the commit log is no object")
-    name, target = str(line.get("name", "")), str(line.get("target", ""))
-    began_us = int(line["at_us"])
-    if ended_us is not None:  # clocks may be set back
-        ended_us = max(ended_us, began_us)
-    return FaultWindow(number, name, target, began_us, ended_us, detail)
+    name, target = str(begin.get("name", "")), str(begin.get("target", ""))
+    began_us = int(begin["at_us"])
+    # Clocks may be set back.
+    ended_us = None if end is None else max(int(end["at_us"]), began_us)
+    return FaultWindow(number, name, target, began_us, ended_us, details[0] | details[1])
 
 
 def _whole(line: Json, name: str) -> int:

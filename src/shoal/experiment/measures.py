@@ -3,8 +3,8 @@
 Rules:
 - Numbers are those of a run's worst group, as everywhere.
 - Several runs that are alike: the noise is that between them. Single runs: the noise is that
-  between stretches of seconds within each run, for what is known by the second; of everything
-  else it is unknown, and that is said.
+  between stretches of seconds within each run, for what is known by the second in runs without
+  faults; of everything else it is unknown, and that is said.
 - All tests of one page are corrected together (`shoal.audit.noise`).
 """
 
@@ -108,7 +108,12 @@ def values_of(result: Result) -> dict[str, float]:
 
 
 def by_second(result: Result) -> dict[str, list[float]]:
-    """What is known of a run by the second, by the name of its measure."""
+    """What is known of a run by the second, by the name of its measure.
+
+    Nothing in a run with faults: its seconds differ because they must, not by noise.
+    """
+    if result.faults:
+        return {}
     series = result.worst.series
     return {
         "end-to-end latency p50": [float(us) for us in series.latency_us_p50 if us is not None],

@@ -92,11 +92,11 @@ class Ground:
 
     def __init__(self, stage: Stage, network: Network | None) -> None:
         self.stage = stage
-        self._network = network
+        self.network = network
 
     def addresses(self, spec: ExperimentSpec) -> Addresses:
         """How each party of a run reaches the clusters."""
-        addresses, network = self.stage.addresses, self._network
+        addresses, network = self.stage.addresses, self.network
         if network is None:
             return addresses
         parties: list[tuple[str, str, tuple[str, ...]]] = [
@@ -116,7 +116,7 @@ class Ground:
         return replace(addresses, links=links)
 
     def trouble(self, spec: ExperimentSpec) -> "Misfortune":
-        return Misfortune(spec, self.stage, self._network)
+        return Misfortune(spec, self.stage, self.network)
 
 
 @contextmanager
@@ -186,4 +186,8 @@ class Misfortune:
             worker_names=_cast(self._spec).workers,
             mirror=mirror,
             links=self._network,
+            copies={
+                topic: plan.target_topic(self._spec.mirror, topic)
+                for topic in self._spec.topics.names
+            },
         )

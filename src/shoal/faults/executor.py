@@ -282,7 +282,8 @@ class FaultRunner:
         return None
 
     def _change_topic(self, fault: Fault) -> None:
-        admin, topic = self._targets.admins[fault.target], self._targets.topic_of(fault)
+        admin = self._targets.admins[fault.target]
+        topic = self._targets.topic_of(fault, fault.target)
         if fault.name == "recreate_topic":
             admin.recreate(topic)
         elif fault.name == "grow":

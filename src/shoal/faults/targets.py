@@ -95,6 +95,8 @@ class Targets:
     worker_names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by role
     mirror: Process | None = None
     links: Links | None = None
+    # How the copies of topics are called on the target, where a mirror renames them.
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def nodes_of(self, target: str, fault: Fault, chance: int) -> tuple[str, list[int]]:
         """The cluster and the nodes that a target means at this moment."""
@@ -110,7 +112,7 @@ class Targets:
             return cluster, [_one_of(known, chance)]
         if which == "controller":
             return cluster, [self.admins[cluster].controller()]
-        leader, followers = self.admins[cluster].replicas(self.topic_of(fault))
+        leader, followers = self.admins[cluster].replicas(self.topic_of(fault, cluster))
         if which == "leader":
             return cluster, [leader]
         if which == "follower" and followers:
@@ -134,8 +136,10 @@ class Targets:
             return self.workers_of(place, chance)
         return [place]
 
-    def topic_of(self, fault: Fault) -> str:
-        return fault.topic or self.topics[0]
+    def topic_of(self, fault: Fault, cluster: str) -> str:
+        """The topic that a fault is about, as that cluster calls it."""
+        topic = fault.topic or self.topics[0]
+        return self.copies.get(topic, topic) if cluster == "target" else topic
 
 
 @dataclass(frozen=True, slots=True)

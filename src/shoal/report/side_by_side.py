@@ -20,8 +20,9 @@ HOW_TESTED = (
 )
 HOW_COMPARED = (
     "Where a column has several runs, the noise is that between them (Welch's test of means); "
-    "of single runs it is that between stretches of seconds within each run, for latencies and "
-    "throughput. Of everything else a single run does not tell the noise, and that is said. "
+    "of single runs without faults it is that between stretches of seconds within each run, for "
+    "latencies and throughput. Of everything else a single run does not tell the noise, and that "
+    "is said. "
     "Latencies are compared by their logarithms."
 )
 HOW_SWEPT = (

@@ -1,0 +1,85 @@
+"""`shoal compare` and `shoal sweep`, up to where runs would begin."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.main import execute
+from shoal.model.exit_codes import ExitCode
+from shoal.model.findings import Verdict
+from shoal.model.result import GroupResult, Latency, Metrics, Result
+
+FILE = "[producer]\nmessages = 10\nidempotent = false\n"
+
+
+def judged_run(folder: Path, mirror: str, p99_us: int) -> str:
+    latency = Latency(10, 0, float(p99_us), p99_us, {"p50": p99_us // 2, "p99": p99_us})
+    metrics = Metrics(attempts=10, ok=10, yield_=1.0, latency_us={"e2e_intended": latency})
+    group = GroupResult(Verdict.PROVEN, "All is well.", metrics=metrics)
+    result = Result(run=folder.name, worst_group="all", groups={"all": group}, promises={})
+    folder.mkdir(parents=True)
+    manifest = {"run": folder.name, "state": "finished", "started_us": 1, "experiment": "x"}
+    manifest["mirror"] = {"kind": mirror}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "result.json").write_text(json.dumps(result.to_json()))
+    return folder.name
+
+
+def test_runs_are_shown_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [
+        judged_run(tmp_path / "one", "mm2", 9000),
+        judged_run(tmp_path / "two", "shoal", 3000),
+    ]
+    assert execute(["compare", *names, "--runs-dir", str(tmp_path)]) == ExitCode.PROVEN
+    shown = capsys.readouterr().out
+    assert "kind mm2" in shown
+    assert "noise unknown" in shown
+    page = (tmp_path / "comparison.html").read_text()
+    assert "9.00 ms" in page
+    assert "kind shoal" in page
+    arguments = ["compare", *names, "--runs-dir", str(tmp_path), "--output", "json"]
+    assert execute(arguments) == ExitCode.PROVEN
+    told = json.loads(capsys.readouterr().out)
+    assert [column["runs"] for column in told["columns"]] == [["one"], ["two"]]
+
+
+def test_a_run_that_was_not_judged_cannot_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = judged_run(tmp_path / "one", "mm2", 9000)
+    (tmp_path / "one" / "result.json").unlink()
+    assert execute(["compare", name, "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+    assert "has not been judged" in capsys.readouterr().err
+
+
+def test_a_sweep_shows_its_order_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "swept.toml"
+    file.write_text(FILE)
+    arguments = ["sweep", str(file), "--vary", "producer.acks=0,1,all", "--vary", "in_flight=1,5"]
+    arguments += ["--repeat", "3", "--dry-run", "--runs-dir", str(tmp_path / "runs")]
+    assert execute(arguments) == ExitCode.PROVEN
+    lines = capsys.readouterr().out.split()
+    assert len(lines) == len(set(lines)) == 18
+    assert execute([*arguments, "--seed", "1"]) == ExitCode.PROVEN
+    other = capsys.readouterr().out.split()
+    assert other != lines
+    assert sorted(other) == sorted(lines)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("varied", "message"),
+    [("acks=0,2", "acks"), ("producer.aks=0,1", "acks"), ("nothing", "varies nothing")],
+)
+def test_a_sweep_that_cannot_be_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], varied: str, message: str
+) -> None:
+    file = tmp_path / "swept.toml"
+    file.write_text(FILE)
+    code = execute(["sweep", str(file), "--vary", varied, "--runs-dir", str(tmp_path / "runs")])
+    assert code in {ExitCode.USAGE, ExitCode.INVALID_CONFIG}
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
