@@ -12,7 +12,7 @@ from shoal.audit.judge import Sizes, audit
 from shoal.audit.latency import bucket_bounds, bucket_of, histogram, statistics
 from shoal.model.ledger import UNKNOWN
 from shoal.model.result import PERCENTILES, Result
-from support.audit_ledgers import History, clean_run, receive, send
+from support.audit_ledgers import History, clean_run, put, receive, send
 
 
 def judge(history: History, folder: Path) -> Result:
@@ -112,3 +112,29 @@ def test_strips_show_where_in_a_lane_something_happened(tmp_path: Path) -> None:
     first, second = judge(history, tmp_path).worst.strips
     assert (first.lane, first.length, first.stretch, first.marks) == (0, 500, 2, ())
     assert second.marks == ((250, "lost: undelivered", 2),)
+
+
+def test_replication_is_from_append_to_append_of_first_copies(tmp_path: Path) -> None:
+    history = clean_run(lanes=1, count=10)
+    for _, row in history.rows["log"]:
+        behind_us = 700 if row["cluster"] == "target" else 0
+        row["append_us"] = 1000 * row["sequence"] + 50 + behind_us
+    put(history, "target", "p0", 0, 3, offset=40, append_us=900_000)  # a copy
+    history.rows["log"][4][1]["append_us"] = -1
+    told = judge(history, tmp_path).metrics.latency_us["replication"]
+    assert (told.count, told.max) == (9, 700)
+    assert told.skew_us is None  # nobody compared the brokers' clocks
+
+
+def test_without_append_times_there_is_no_replication_latency(tmp_path: Path) -> None:
+    assert "replication" not in judge(clean_run(), tmp_path).metrics.latency_us
+
+
+def test_rates_in_bytes_need_the_size_of_messages(tmp_path: Path) -> None:
+    history = clean_run(lanes=1, count=11)
+    [row, _] = judge(history, tmp_path / "unknown").worst.throughput
+    assert row.sent_bytes_per_s is None
+    history.size_bytes = 200
+    [row, _] = judge(history, tmp_path / "known").worst.throughput
+    assert row.sent_per_s == 1100
+    assert row.sent_bytes_per_s == 220_000

@@ -54,6 +54,7 @@ class History:
     started_us: int = 0
     acks: str = "all"
     one_clock: bool = True
+    size_bytes: int | None = None
     partitions: dict[str, int] = field(default_factory=dict)  # of source topics, if not lanes
     lanes: dict[str, int] = field(default_factory=dict)
     rows: dict[str, list[tuple[str, Row]]] = field(default_factory=lambda: {t: [] for t in TABLES})
@@ -82,6 +83,7 @@ class History:
             "warm_up_us": self.warm_up_us,
             "acks": self.acks,
             "one_clock": self.one_clock,
+            "workload": {"size_bytes": self.size_bytes},
             "promises": self.promises,
             "groups": list(self.groups),
             "clusters": {"source": {}, "target": {} if self.mirror else None},

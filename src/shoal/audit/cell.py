@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Ints, ends_of_groups, highest_by_pair
+from shoal.audit.arrays import NONE, Array, Ints, ends_of_groups, filled, highest_by_pair
 from shoal.audit.book import Book, is_measured, spans_of, write_order, write_range
-from shoal.audit.evidence import NEVER, gather_places, offset_of, partition_of
+from shoal.audit.evidence import NEVER, gather_places, offset_of, pack_places, partition_of
 from shoal.audit.fidelity import Alterations, compare_copies
 from shoal.audit.group import GroupJudge
 from shoal.audit.latency import per_second
@@ -115,6 +115,7 @@ def _judge_logs(view: CellView, book: Book, alterations: Alterations) -> None:
         _write_doubtful(view, book, "target")
         _write_mirror_reach(view, book)
         book.write("latest", "target", latest_rows(view, "target"))
+        _measure_replication(view, book)
     book.write("latest", "source", latest_rows(view, "source"))
     _write_output_range(view, book)
 
@@ -194,6 +195,23 @@ def _write_source_began(view: CellView, book: Book) -> None:
     stream, partition = view.index.stream_of(known.slots), partition_of(known.places)
     lowest = highest_by_pair(stream, partition, -offset_of(known.places))
     book.write("began", ["source"], lowest)
+
+
+def _measure_replication(view: CellView, book: Book) -> None:
+    """Target append less source append of the first copies, where both logs tell."""
+    if not (view.log["append_us"] != NONE).any():
+        return
+    appended = []
+    for cluster in ("source", "target"):
+        own = np.flatnonzero(view.log["cluster"] == view.words.code(cluster))
+        places = pack_places(view.log["partition"][own], view.log["offset"][own])
+        rows = own[np.argsort(places, kind="stable")[::-1]]  # the first copy is written last
+        times_us = filled(view.size)
+        times_us[view.log_slots[rows]] = view.log["append_us"][rows]
+        appended.append(times_us)
+    source_us, target_us = appended
+    slots = np.flatnonzero(is_measured(view) & (source_us != NONE) & (target_us != NONE))
+    book.measure(None, "replication", slots, (target_us - source_us)[slots])
 
 
 def _write_output_range(view: CellView, book: Book) -> None:

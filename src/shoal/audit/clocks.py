@@ -68,6 +68,13 @@ def between(producer: Clock, consumer: Clock, given_us: int | None) -> Skew | No
     return low_c - high_p - apart_us, high_c - low_p + apart_us
 
 
+def skew_of(latency: str, skew_us: Skew | None) -> Skew | None:
+    """By how much the clocks at both ends of a latency may differ, given a group's skew."""
+    if latency == "producer":
+        return ONE_CLOCK  # both times are the producer's
+    return None if latency == "replication" else skew_us  # nobody compares brokers' clocks
+
+
 def _hull(skews: Iterable[Skew | None]) -> Skew | None:
     known = list(skews)
     if not known or None in known:

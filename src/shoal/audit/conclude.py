@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
-from shoal.audit.clocks import ONE_CLOCK
+from shoal.audit.clocks import skew_of
 from shoal.audit.faults import FaultWindow, fault_windows
 from shoal.audit.folder import Ledger
 from shoal.audit.latency import (
     BUCKET_BITS,
     bucket_bounds,
     bucket_of,
+    named_latencies,
     nearest_rank,
     statistics,
 )
@@ -174,7 +175,8 @@ class _Group:
         lost = sum(counts.get(finding, 0) for finding in LOST)
         pending = counts.get(Finding.PENDING, 0)
         ok, ratios = plain["ok"], Ratios.of(plain, acknowledged=self.setting.acknowledged)
-        names = (("e2e_intended", self.group), ("e2e_actual", self.group), ("producer", None))
+        known = {(of, name) for kind, of, name in totals.tables if kind == "latency"}
+        names = named_latencies(self.group, known)
         ranges = {
             name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
             for name in ("sent", "published", "output", "consumed")
@@ -194,7 +196,7 @@ class _Group:
                 name: statistics(
                     totals.table("latency", of, name),
                     lost + pending if of else 0,
-                    skew_us=self.skew_us if of else ONE_CLOCK,
+                    skew_us=skew_of(name, self.skew_us),
                 )
                 for name, of in names
             },
@@ -211,12 +213,19 @@ class _Group:
         for topic in [None, *sorted({stream.topic for stream in sent})]:
             of_sent = sum(n for s, n in sent.items() if topic in (None, s.topic))
             of_delivered = sum(n for s, n in delivered.items() if topic in (None, s.topic))
+            sent_per_s = of_sent / sent_s if sent_s else None
+            delivered_per_s = of_delivered / delivered_s if delivered_s else None
+            size = self.setting.message_bytes
             yield Throughput(
                 topic,
                 of_sent,
-                of_sent / sent_s if sent_s else None,
+                sent_per_s,
                 of_delivered,
-                of_delivered / delivered_s if delivered_s else None,
+                delivered_per_s,
+                sent_bytes_per_s=None if size is None or sent_per_s is None else sent_per_s * size,
+                delivered_bytes_per_s=None
+                if size is None or delivered_per_s is None
+                else delivered_per_s * size,
             )
 
     def _lanes(self) -> Iterable[dict[str, Any]]:

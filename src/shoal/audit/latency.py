@@ -4,14 +4,32 @@ Exact: a histogram has one entry for each microsecond that occurs, and cells' hi
 up. Only the pictures' series per second uses coarser buckets, which grow by 1/32.
 """
 
+from collections.abc import Container
+from typing import NamedTuple
+
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, counts_of_values, highest_by_pair
 from shoal.model.result import PERCENTILES, Latency
 
+
+class Named(NamedTuple):
+    """A latency and whose it is: a group's, or None for producers and logs."""
+
+    name: str
+    group: str | None
+
+
 _EXACT = 64  # below this every value has a bucket of its own
 _STEPS = 32  # buckets for each doubling
 BUCKET_BITS = 12
+
+
+def named_latencies(group: str, known: Container[tuple[str | None, str]]) -> list[Named]:
+    """The latencies of a group's result, in the order of report; `known` is what was measured."""
+    names = [Named("e2e_intended", group), Named("e2e_actual", group), Named("producer", None)]
+    replication = Named("replication", None)
+    return [*names, replication] if (None, "replication") in known else names
 
 
 def histogram(values: Ints) -> Ints:

@@ -57,6 +57,7 @@ class Setting:
     ordered: bool = True
     read_committed: bool = True  # the isolation of the consumers
     skews_us: Mapping[str, Skew | None] = field(default_factory=dict)  # of each group
+    message_bytes: int | None = None  # the size of every message, where it is known
     measure_from_us: int = NONE  # by intended time; what comes before is warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
     all_drained: bool = False
@@ -134,6 +135,7 @@ def make_setting(ledger: Ledger) -> Setting:
         ordered=bool(promises.get("order", True)),
         read_committed=not any(plan.get("isolation") == "read_uncommitted" for plan in plans),
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
+        message_bytes=_message_bytes(plans),
         extents=extents,
         all_drained=any(bool(plan.get("all_drained")) for plan in plans),
         overdue_us=_overdue_us(ledger),
@@ -222,6 +224,14 @@ def _is_one_cluster(plans: Iterable[Mapping[str, Any]]) -> bool:
         for side in ("source", "target")
     }
     return None not in ids["source"] and len(ids["source"]) == 1 and ids["source"] == ids["target"]
+
+
+def _message_bytes(plans: Iterable[Mapping[str, Any]]) -> int | None:
+    """What all plans that say it say alike."""
+    workloads = [plan.get("workload") for plan in plans]
+    sizes = {w.get("size_bytes") for w in workloads if isinstance(w, Mapping)} - {None}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size if isinstance(size, int) else None
 
 
 def _measure_from_us(plan: Mapping[str, Any]) -> int:

@@ -3,10 +3,11 @@
 Names (docs/metrics.md lists them):
 - every count and ratio of `metrics`: `yield`, `completeness`, `lost`, `pending`, `re_reads`, …;
 - latencies in ms or µs: `latency_ms_p99` (end to end, from the intended send),
-  `latency_actual_ms_p99` (from the actual send), `latency_producer_ms_p99`; p50 to p99.99, mean,
+  `latency_actual_ms_p99` (from the actual send), `latency_producer_ms_p99`,
+  `latency_replication_ms_p99`; p50 to p99.99, mean,
   max. End to end, what is lost or pending counts as infinitely late;
 - ranges: `range_sent_ms`, `range_published_ms`, `range_output_ms`, `range_consumed_ms`;
-- rates: `sent_per_s`, `delivered_per_s`;
+- rates: `sent_per_s`, `delivered_per_s`, `sent_bytes_per_s`, `delivered_bytes_per_s`;
 - findings, with underscores for colons and blanks: `duplicate_target`, `poll_skip`.
 
 A number that does not exist meets no threshold.
@@ -37,6 +38,7 @@ _LATENCIES: Final = {
     "latency": "e2e_intended",
     "latency_actual": "e2e_actual",
     "latency_producer": "producer",
+    "latency_replication": "replication",
 }
 _UNITS: Final = {"us": 1, "ms": 1000}
 
@@ -107,7 +109,9 @@ def values_of(group: GroupResult) -> dict[str, float | None]:
     """Every number that a threshold can name."""
     told = group.metrics.to_json()
     values: dict[str, float | None] = {
-        name: value for name, value in told.items() if not isinstance(value, Mapping)
+        name: value
+        for name, value in told.items()
+        if name != "clock_skew_us" and not isinstance(value, Mapping)
     }
     values |= _latencies(group.metrics)
     for name in ("sent", "published", "output", "consumed"):
@@ -119,6 +123,8 @@ def values_of(group: GroupResult) -> dict[str, float | None]:
     whole = next((row for row in group.throughput if row.topic is None), None)
     values["sent_per_s"] = None if whole is None else whole.sent_per_s
     values["delivered_per_s"] = None if whole is None else whole.delivered_per_s
+    values["sent_bytes_per_s"] = None if whole is None else whole.sent_bytes_per_s
+    values["delivered_bytes_per_s"] = None if whole is None else whole.delivered_bytes_per_s
     for finding in Finding:
         found = group.findings.get(finding.value)
         values[re.sub(r"\W+", "_", finding.value)] = found.count if found else 0

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Ints, summed_by_key
-from shoal.audit.clocks import ONE_CLOCK
+from shoal.audit.clocks import skew_of
 from shoal.audit.faults import FaultWindow
-from shoal.audit.latency import statistics
+from shoal.audit.latency import named_latencies, statistics
 from shoal.audit.merge import Group, Totals
 from shoal.audit.segments import FARES, segments_within
 from shoal.audit.setting import Setting
@@ -80,11 +80,7 @@ class _Windows:
         findings = {f.value: n for f in _OF_MESSAGES if (n := self._count(f, own))}
         counts["lost"] = sum(findings.get(finding, 0) for finding in LOST)
         counts["pending"] = findings.get(Finding.PENDING, 0)
-        names: tuple[tuple[str, Group], ...] = (
-            ("e2e_intended", self._group),
-            ("e2e_actual", self._group),
-            ("producer", None),
-        )
+        names = named_latencies(self._group, self._totals.segment_latency)
         owed = counts["lost"] + counts["pending"]
         detect, recover = self._felt(fault, calm) if fault else (None, None)
         return Window(
@@ -96,7 +92,7 @@ class _Windows:
                 name: statistics(
                     self._latency(of, name, own),
                     owed if of else 0,
-                    skew_us=self._setting.skews_us.get(self._group) if of else ONE_CLOCK,
+                    skew_us=skew_of(name, self._setting.skews_us.get(self._group)),
                 )
                 for name, of in names
             },

@@ -80,6 +80,7 @@ async def produce_alone(
             },
             "clusters": {"source": _described(properties, cluster)},
             "groups": [],
+            "workload": {"size_bytes": spec.size_bytes},
         }
         async with _folder(folder, described, worker="producer") as (recorder, log):
             taken = first_free_numbers(

@@ -140,6 +140,7 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
         "workload": {
             "producers": spec.producers.count,
             "consumers": spec.consumers.count,
+            "size_bytes": ProducerSpec.size_bytes,
             **settings,
             "messages": messages_in_all(spec),
         },

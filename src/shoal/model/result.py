@@ -278,10 +278,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Messages per second over the measured window; `topic` None is all topics together.
+    """Messages and bytes per second over the measured window; `topic` None is all topics together.
 
     Warm-up is left out. `sent` counts attempts by actual send, `delivered` messages by first
-    delivery; a rate is None where the window has no length.
+    delivery; a rate is None where the window has no length, and one of bytes where nobody wrote
+    down how large messages are.
     """
 
     topic: str | None
@@ -289,13 +290,15 @@ class Throughput:
     sent_per_s: float | None
     delivered: int
     delivered_per_s: float | None
+    sent_bytes_per_s: float | None = None
+    delivered_bytes_per_s: float | None = None
 
     def to_json(self) -> Json:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**{f.name: data[f.name] for f in fields(cls)})
+        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ LATENCY_NAMES = {
     "e2e_intended": "end to end, from the intended send",
     "e2e_actual": "end to end, from the actual send",
     "producer": "producer, send to acknowledgement",
+    "replication": "replication, source append to target append",
 }
 
 
