@@ -334,7 +334,9 @@ class PartitionJudge:
         """A leader calls a batch out of order."""
         record, last = self.record, self._last_batches.get(header.producer_id)
         is_current = record is not None and record.leader_epoch == hosted.replica.role.leader_epoch
-        if is_current and last is not None:
+        # Whose batches are all deleted is unknown to replicas that began after that, and may
+        # begin anywhere.
+        if is_current and last is not None and last.end_offset > self._start_offset:
             next_sequence = last.header.last_sequence + 1
             if header.base_sequence == next_sequence:
                 detail = f"{hosted.broker.id} calls sequence {next_sequence} out of order"
