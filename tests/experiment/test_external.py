@@ -243,3 +243,20 @@ def test_caps_hold_whatever_the_file_says(
     assert result.metrics.attempts == 100  # of 200 bytes each
     assert json.loads((run_dir / "run.json").read_text())["workload"]["rate_per_s"] == 300
     assert execute(["clean", "capped", "--runs-dir", str(tmp_path / "runs")]) == 0
+
+
+def test_doctor_tells_permissions_and_changes_nothing(
+    clusters: tuple[LiteCluster, LiteCluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = everything(clusters[0])
+    servers = ["doctor", "--bootstrap-server", clusters[0].bootstrap, "--output", "json"]
+    assert execute(servers) == 0
+    checks = {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)}
+    assert checks["Create topics"] == "ok"
+    assert checks["Describe on cluster"] == "ok"
+    assert execute([*servers, "--canary-topic", CANARY]) == 0
+    checks = {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)}
+    assert checks[f"Write on topic {CANARY}"] == checks[f"Read on topic {CANARY}"] == "ok"
+    assert execute([*servers, "--canary-topic", "nowhere"]) == 1
+    assert "not there" in capsys.readouterr().out
+    assert everything(clusters[0]) == before

@@ -1,6 +1,9 @@
-"""`shoal doctor`: what this machine has, and the one command for each thing missing."""
+"""`shoal doctor`: what this machine, or a cluster, has of what runs need."""
 
+import asyncio
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 from rich.table import Table
@@ -8,16 +11,44 @@ from rich.table import Table
 from shoal.cli import console
 from shoal.cli.options import output_option
 from shoal.model.exit_codes import ExitCode
-from shoal.systems.doctor import examine
+
+if TYPE_CHECKING:
+    from shoal.systems.doctor import Check
 
 MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]note[/]", "missing": "[bold red]missing[/]"}
 
 
 @click.command()
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT,…",
+    help="Check what this client may do on that cluster, instead of this machine.",
+)
+@click.option(
+    "--command-config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A .properties file for the client of that cluster.",
+)
+@click.option("--canary-topic", metavar="NAME", help="The topic that a run would write to there.")
 @output_option
-def doctor(*, output: str) -> ExitCode:
-    """What was found here (Python, Java, Spark, ports, disk, clock) and how to mend the rest."""
-    checks = examine()
+def doctor(
+    *,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    canary_topic: str | None,
+    output: str,
+) -> ExitCode:
+    """What was found here (Python, Java, Spark, ports, disk, clock) and how to mend the rest.
+
+    With --bootstrap-server: which permissions a run needs on that cluster, and which of them
+    there are. Nothing is changed there.
+    """
+    from shoal.systems.doctor import examine
+
+    if bootstrap_server is None and command_config is None:
+        checks = examine()
+    else:
+        checks = _cluster(bootstrap_server, command_config, canary_topic)
     sick = any(check.state == "missing" for check in checks)
     if output == "json":
         console.print_json([asdict(check) for check in checks])
@@ -30,3 +61,17 @@ def doctor(*, output: str) -> ExitCode:
     console.out.print(table)
     console.say("something is missing" if sick else "nothing is missing")
     return ExitCode.UNEXPECTED if sick else ExitCode.PROVEN
+
+
+def _cluster(servers: str | None, file: Path | None, canary: str | None) -> "list[Check]":
+    import javaproperties
+
+    from shoal.systems.permissions import examine_cluster
+
+    properties: dict[str, str] = {}
+    if file is not None:
+        with file.open("rb") as opened:
+            properties |= javaproperties.load(opened)
+    if servers is not None:
+        properties["bootstrap.servers"] = servers
+    return asyncio.run(examine_cluster(properties, canary))
