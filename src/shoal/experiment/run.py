@@ -270,6 +270,8 @@ class _Course:
                 if interrupts.count and not is_cut_short:
                     is_cut_short = True
                     workers.finish([*self._producers, *self._growth.producers])
+                    if trouble is not None:
+                        trouble.end()  # what is on the way must be able to arrive
         return is_cut_short
 
     def _is_over(self, workers: Supervisor, is_cut_short: bool) -> bool:
