@@ -138,7 +138,8 @@ def prepared(spec: ExperimentSpec, *, report: Report = no_report) -> Iterator[Gr
 
 def _advertised(network: Network, role: str) -> Advertised:
     def advertised(node_id: int, listener: str, port: int) -> int:
-        return network.advertised(role, node_id, port) if listener == "brokers" else port
+        # Clients are led to proxies of their own, by the addresses in answers.
+        return port if listener == "clients" else network.advertised(role, node_id, port)
 
     return advertised
 

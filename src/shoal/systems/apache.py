@@ -259,6 +259,7 @@ class ApacheCluster:
                 broker_port=brokers,
                 advertised_port=self._advertised(number, "clients", clients),
                 advertised_broker_port=self._advertised(number, "brokers", brokers),
+                advertised_controller_port=self._advertised(number, "controllers", controllers),
             )
             for number, (clients, controllers, brokers) in enumerate(ports, start=1)
         ]

@@ -77,6 +77,7 @@ class NodePlan:
     broker_port: int  # where other brokers reach it
     advertised_port: int
     advertised_broker_port: int
+    advertised_controller_port: int
 
     @property
     def data(self) -> Path:
@@ -111,7 +112,7 @@ def server_properties(
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "controller.quorum.voters": ",".join(
-            f"{other.id}@{HOST}:{other.controller_port}" for other in plan
+            f"{other.id}@{HOST}:{other.advertised_controller_port}" for other in plan
         ),
         "controller.listener.names": "CONTROLLERS",
         "listener.security.protocol.map": _protocols("CLIENTS", "BROKERS", "CONTROLLERS"),
@@ -239,7 +240,7 @@ def bootstrap_checkpoint(jars: Path, java: Java, *, version: str) -> Path:
 
 
 def _format_with_tool(folder: Path, jars: Path, java: Java, *, version: str) -> Path:
-    node = NodePlan(1, folder, 1, 2, 3, 1, 3)
+    node = NodePlan(1, folder, 1, 2, 3, 1, 3, 2)
     file = folder / "server.properties"
     properties = server_properties(node, [node], {}, version=version)
     file.write_text(javaproperties.dumps(properties, timestamp=False))

@@ -20,7 +20,8 @@ from shoal.systems.ivy import Progress, Report
 ENGINES = ("lite", "apache")
 
 # Which port a node advertises instead of the one on which it listens: given its id, the
-# listener (`clients` or `brokers`) and the real port. So a proxy can stand before each of them.
+# listener (`clients`, `brokers` or `controllers`) and the real port. So a proxy can stand before
+# each of them.
 Advertised = Callable[[int, str, int], int]
 
 
