@@ -220,3 +220,16 @@ async def test_messages_of_10_mib(source: LiteCluster, target: LiteCluster) -> N
     status = await mirror_all(config_of(source.bootstrap, target.bootstrap, "huge", name="huge"))
     assert (status.parked, status.counts.records) == ((), 3)
     assert await assert_same(source.bootstrap, target.bootstrap, "huge", 3) == 3
+
+
+async def test_200_partitions_and_an_empty_topic(source: LiteCluster, target: LiteCluster) -> None:
+    await make_topic(source.bootstrap, "wide", 200)
+    await make_topic(source.bootstrap, "empty", 3)
+    fill(source.bootstrap, "wide", range(2000), partitions=200)
+    topics = ("wide", "empty")
+    config = config_of(source.bootstrap, target.bootstrap, *topics, name="wide")
+    status = await mirror_all(config)
+    assert (status.parked, status.lag, status.counts.records) == ((), 0, 2000)
+    assert len(status.positions) == 203
+    await assert_same(source.bootstrap, target.bootstrap, "wide", 2000, 200)
+    assert (await mirror_all(config)).counts.records == 0

@@ -14,6 +14,8 @@ Rules:
   the last sequence that it has (`inquiring`, `told_last_sequence`).
 - A mirror that goes on where another ended passes over what the target already has: so many
   records. The last of them must be the target's last.
+- A batch that is so old that the target does not remember its producer is alone in flight: where
+  nothing is remembered any sequence is accepted, and a lost batch would leave a hole.
 - A batch that the target calls too large goes in pieces, packed anew. Marks for those who go on
   later stand only where a batch of the source begins.
 - `done` is the source offset below which everything is at the target or was dropped on
@@ -47,6 +49,7 @@ IN_FLIGHT_LIMIT: Final = 5
 _log = logging.getLogger(__name__)
 
 _OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
+_NEVER_MS: Final = -(1 << 62)
 TOO_LARGE: Final = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 
 
@@ -70,6 +73,7 @@ class Outgoing:
         "batch",
         "in_flight",
         "is_inner",
+        "is_old",
         "source_offset",
         "spans",
         "target_offset",
@@ -90,6 +94,7 @@ class Outgoing:
         self.spans = spans  # the source offsets of its records
         # A later piece of what was one batch: no mirror goes on here.
         self.is_inner = is_inner
+        self.is_old = False  # the target may forget its producer at any time
         self.base_sequence = base_sequence
         self.target_offset = -1  # of its first record, once the target has told
         self.in_flight = False
@@ -122,6 +127,7 @@ class PartitionMirror(Intake):
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
     rebatcher: Rebatcher | None = None  # takes records apart and together again
+    forgets_after_ms: int = 0  # the target its producers, by timestamps; 0 if that is not known
     source_epoch: int = -1  # of the leader that wrote the last batch that was read
     looked_epoch: int = -1  # of the leader that was last asked where that epoch ends
     counts: Counts = field(default_factory=Counts)
@@ -137,6 +143,7 @@ class PartitionMirror(Intake):
     _held: Mark = NOWHERE  # of the batch of which the first of the queue is a piece
     _damaged: Outgoing | None = None  # to be read again once nothing is in flight
     _damaged_at: int = -1
+    _old_before_ms: int = _NEVER_MS
     _last_timestamp_ms: int = -1
 
     @property
@@ -211,8 +218,21 @@ class PartitionMirror(Intake):
     def _number(self, outgoing: Outgoing) -> None:
         """Queue a batch under the next sequences."""
         prepare(outgoing.batch, self.identity, self.next_sequence)
+        if outgoing.batch.max_timestamp < self._old_before_ms:
+            outgoing.is_old = True
+            self._tell_of_old()
         self._enqueue(outgoing)
         self.next_sequence = sequence_after(outgoing.batch.last_sequence, 1)
+
+    def _tell_of_old(self) -> None:
+        if not self.counts.unshielded:
+            _log.warning(
+                "%s: its records are so old that the target does not remember who wrote them: "
+                "they go one batch at a time, and a second mirror of this name would not be "
+                "noticed",
+                self.target,
+            )
+        self.counts.unshielded += 1
 
     def _enqueue(self, outgoing: Outgoing) -> None:
         self._queue.append(outgoing)
@@ -259,7 +279,9 @@ class PartitionMirror(Intake):
             return None
         if self._in_flight >= (self.in_flight_limit if self.is_known else 1):
             return None
-        return next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
+        due = next((out for out in self._queue if not (out.in_flight or out.acknowledged)), None)
+        is_alone = due is not None and (due.is_old or self._queue[0].is_old)
+        return None if is_alone and self._in_flight else due
 
     def _oldest_open(self) -> Outgoing | None:
         return next((out for out in self._queue if not out.acknowledged), None)

@@ -57,11 +57,20 @@ class Chooser:
         self._target = target
         self._wanted = wanted
         self._start = start
+        self._has_asked = False
+        self._expiration_ms: int | None = None
 
     def going_on(self, used: str) -> Chosen:
         """For a topic that was delivered before."""
         is_other = self._wanted not in (used, AUTO)
         return Chosen(used, "that is how it was delivered before" if is_other else None)
+
+    async def expiration_ms(self) -> int | None:
+        """For how long the target remembers producers; None where it does not tell."""
+        if not self._has_asked:
+            self._expiration_ms = await _expiration_ms(self._target)
+            self._has_asked = True
+        return self._expiration_ms
 
     async def choose(self, partitions: Sequence[TopicPartition]) -> dict[str, Chosen]:
         """For these partitions of the source, by topic."""
@@ -72,7 +81,7 @@ class Chooser:
         if self._wanted == AUTO and is_offered:
             return dict.fromkeys(topics, Chosen(COMPARE_AND_APPEND))
         chosen = dict.fromkeys(topics, Chosen(IDEMPOTENT))
-        expiration_ms = await _expiration_ms(self._target)
+        expiration_ms = await self.expiration_ms()
         if expiration_ms is None:
             return chosen
         safe = Chosen(
@@ -123,7 +132,6 @@ async def _is_offered(target: Client) -> bool:
 
 
 async def _expiration_ms(target: Client) -> int | None:
-    """For how long the target remembers producers; None where it does not tell."""
     node_id = min(target.cluster.brokers)
     resource = Resource(ResourceType.BROKER, str(node_id))
     try:

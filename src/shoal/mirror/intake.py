@@ -43,6 +43,7 @@ class Counts:
     already_there: int = 0  # records that the target had from an earlier start
     displaced: int = 0  # batches not at the expected offset: somebody else writes there
     damaged: int = 0  # batches of the source whose checksum is wrong, each time they were read
+    unshielded: int = 0  # batches too old for the target to remember their producer
     lost: int = 0  # source offsets that were deleted before they could be copied
 
     def __iadd__(self, other: "Counts") -> Self:
@@ -66,16 +67,25 @@ class Intake:
     already_there: int
     target_offset: int
     next_sequence: int
+    forgets_after_ms: int
     _damaged_at: int
+    _old_before_ms: int
 
     def fetched(
-        self, records: memoryview, *, aborted: Iterable[tuple[int, int]], last_stable_offset: int
+        self,
+        records: memoryview,
+        *,
+        aborted: Iterable[tuple[int, int]],
+        last_stable_offset: int,
+        now_ms: int = 0,
     ) -> bool:
         """Take in one partition's part of a read-committed fetch from `position`.
 
         Returns False if a batch of it must be read again after a while.
         """
         self.last_stable_offset = last_stable_offset
+        if self.forgets_after_ms:
+            self._old_before_ms = now_ms - self.forgets_after_ms
         sieve = Sieve(aborted)
         try:
             for batch in iter_batches(records):

@@ -237,9 +237,11 @@ class TransactionLane:
                     await self._awake.wait()
                     await asyncio.sleep(GATHER_S)
                     continue
+                began = asyncio.get_running_loop().time()
                 size_bytes = await self._step()
                 if self._limits.max_bytes_per_s:
-                    await asyncio.sleep(size_bytes / self._limits.max_bytes_per_s)
+                    until = began + size_bytes / self._limits.max_bytes_per_s
+                    await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
         finally:
             await self._close()
 

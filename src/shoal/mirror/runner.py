@@ -419,7 +419,10 @@ class MirrorRunner:
                 self._fetch_failed(mirror, part)
             else:
                 is_good = mirror.fetched(
-                    part.records, aborted=part.aborted, last_stable_offset=part.last_stable_offset
+                    part.records,
+                    aborted=part.aborted,
+                    last_stable_offset=part.last_stable_offset,
+                    now_ms=time.time_ns() // 1_000_000,
                 )
                 if not is_good:
                     self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()

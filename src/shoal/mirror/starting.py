@@ -114,6 +114,10 @@ class Starter:
             starts = await resume.starts(routes)
             first = {route: start.checkpoint for route, start in starts.items()}
             begun = {route: self._sequenced(route, start) for route, start in starts.items()}
+            expiration_ms = await self._chooser.expiration_ms()
+            if expiration_ms is not None:
+                for mirror in begun.values():
+                    mirror.forgets_after_ms = expiration_ms
         blocks: dict[TopicPartition, NewBlocks] = {}
         if delivery != COMPARE_AND_APPEND:
             # There offsets are their own map.
