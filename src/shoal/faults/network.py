@@ -21,6 +21,7 @@ from typing import Final, Protocol, Self, TypeVar
 from shoal.faults.addresses import AddressTranslator, NodeGreeter
 from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
+from shoal.net.loops import call_in
 from shoal.net.proxy import HOST, Proxy, Route
 from shoal.net.ways import Effect, Names
 
@@ -107,16 +108,7 @@ class Network:
     def _call(self, function: Callable[[], _Result]) -> _Result:
         if self._thread is None or not self._thread.is_alive():
             raise UsageError("the network does not run")
-        done: Future[_Result] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
-                done.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
-        return done.result(CALL_LIMIT_S)
+        return call_in(self._loop, function, limit_s=CALL_LIMIT_S)
 
     # Who is connected
 

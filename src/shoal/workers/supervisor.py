@@ -23,6 +23,7 @@ from typing import Final, Self, TypeVar
 
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.net.control import ControlServer, clock_us
+from shoal.net.loops import call_in
 from shoal.net.messages import WorkerMessage
 from shoal.workers.placement import Handle, Placement
 from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
@@ -208,16 +209,7 @@ class Supervisor:
         """Run it in the supervisor's thread."""
         if self._thread is None or not self._thread.is_alive() or self._closing:
             raise UsageError("the supervisor does not run", remedy="call it between start and stop")
-        done: Future[_Result] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
-                done.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
-        return done.result(CALL_LIMIT_S)
+        return call_in(self._loop, function, limit_s=CALL_LIMIT_S)
 
     # In the supervisor's thread.
 
