@@ -17,6 +17,7 @@ from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
+from shoal.mirror.verify import verify
 from shoal.model.errors import UsageError
 from support.mirror_runs import PATIENCE_S, Running, client, fill, make, running
 from support.topic_reader import read_topic
@@ -98,6 +99,21 @@ async def test_patterns_choose_and_the_default_policy_names(source: str, target:
     }
 
 
+async def test_a_topic_that_comes_later_is_copied_from_its_first_record(
+    source: str, target: str
+) -> None:
+    await make(source, "late-old")
+    fill(source, "late-old", _values("old"))
+    config = replace(_config(source, target, "late-.*"), start="latest", name="late")
+    async with running(config) as mirror:
+        await mirror.until(lambda status: bool(status.positions))
+        await make(source, "late-new")
+        fill(source, "late-new", _values("new"))
+        status = await mirror.copied(20)
+    assert status.counts.records == 20
+    _check_arrived(target, "late-new", _values("new"))
+
+
 async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) -> None:
     await make(source, "old-name")
     fill(source, "old-name", _values("first"))
@@ -109,6 +125,9 @@ async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) ->
     async with running(config) as mirror:
         await mirror.copied(20)
     _check_arrived(target, "new-name", _values("first") + _values("second"))
+    async with client(source) as ours, client(target) as theirs:
+        (report,) = await verify(ours, theirs, ["old-name"], naming)
+    assert (report.difference, report.records, report.not_yet) == (None, 40, 0)
 
 
 async def test_a_mirror_within_one_cluster_works_where_names_differ(source: str) -> None:

@@ -13,7 +13,13 @@ from click.core import ParameterSource
 
 from shoal.cli import console
 from shoal.cli.mirror_copy_options import copy_options, copy_rules
-from shoal.cli.mirror_options import group_rules, topic_options, topic_rules
+from shoal.cli.mirror_options import (
+    group_rules,
+    naming,
+    naming_options,
+    topic_options,
+    topic_rules,
+)
 from shoal.cli.mirror_translate import translate_command
 from shoal.cli.mirror_watch import pause_command, resume_command, status_command
 from shoal.cli.mirror_workers import mirror_hands
@@ -171,6 +177,7 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
 @mirror.command("verify")
 @_both_clusters
 @click.option("--topics", required=True, help="Topics to compare, separated by commas.")
+@naming_options
 @output_option
 def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
     """Compare both logs, batch by batch; writes nothing anywhere.
@@ -186,7 +193,7 @@ def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
             Client(cluster_properties("source", rest)) as source,
             Client(cluster_properties("target", rest)) as target,
         ):
-            return await verify(source, target, [topic.strip() for topic in topics.split(",")])
+            return await verify(source, target, listed(topics), naming(rest))
 
     reports = asyncio.run(compare())
     if output == "json":

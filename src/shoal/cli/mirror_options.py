@@ -23,6 +23,8 @@ _NAMES = (
         show_default=True,
         help="Topics not to copy, though --topics matches them.",
     ),
+)
+_NAMING = (
     click.option(
         "--replication-policy",
         type=click.Choice(POLICIES),
@@ -99,21 +101,32 @@ _CARE = (
 
 def topic_options(command: Command) -> Command:
     """Which topics and groups, and what is done for them."""
-    for option in reversed(_NAMES + _CARE):
+    for option in reversed(_NAMES + _NAMING + _CARE):
         command = option(command)
     return command
+
+
+def naming_options(command: Command) -> Command:
+    """What topics are called at the target."""
+    for option in reversed(_NAMING):
+        command = option(command)
+    return command
+
+
+def naming(options: dict[str, Any]) -> Naming:
+    return Naming(
+        policy=options["replication_policy"],
+        source_alias=options["source_alias"],
+        target_alias=options["target_alias"],
+        separator=options["replication_policy_separator"],
+        renames=properties_of(options["rename"]),
+    )
 
 
 def topic_rules(options: dict[str, Any]) -> TopicRules:
     return TopicRules(
         exclude=listed(options["topics_exclude"]),
-        naming=Naming(
-            policy=options["replication_policy"],
-            source_alias=options["source_alias"],
-            target_alias=options["target_alias"],
-            separator=options["replication_policy_separator"],
-            renames=properties_of(options["rename"]),
-        ),
+        naming=naming(options),
         refresh_s=options["refresh_topics_interval_seconds"],
         sync_configs=options["sync_topic_configs"],
         sync_configs_s=options["sync_topic_configs_interval_seconds"],

@@ -70,6 +70,8 @@ class Copier:
         async with self._assigning:
             await self._let_go([route for route in self._routes if route not in wanted])
             await self._begin_all([r for r in sorted(wanted) if r not in self._routes])
+            # What comes into being from now on is copied from its first record.
+            self._starter.begin_new_at("earliest")
 
     async def run(self) -> None:
         """Copy until `stop`, or until everything is parked."""

@@ -60,6 +60,10 @@ class Chooser:
         self._has_asked = False
         self._expiration_ms: int | None = None
 
+    def begin_new_at(self, start: str) -> None:
+        """Where partitions begin that are found from now on."""
+        self._start = start
+
     def going_on(self, used: str) -> Chosen:
         """For a topic that was delivered before."""
         is_other = self._wanted not in (used, AUTO)

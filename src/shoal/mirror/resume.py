@@ -80,6 +80,10 @@ class Resume:
         """Go by these checkpoints from now on."""
         self._found = found
 
+    def begin_new_at(self, start: str) -> None:
+        """Where partitions begin that are found from now on."""
+        self._start = start
+
     async def check(self, routes: Iterable[Route]) -> None:
         """Refuse partitions of the target, which are there, that are not ours to write to."""
         wanted = {route.target: route for route in routes}

@@ -57,6 +57,11 @@ class Starter:
         )
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
 
+    def begin_new_at(self, start: str) -> None:
+        """Where partitions begin that are found from now on."""
+        self._chooser.begin_new_at(start)
+        self._resume.begin_new_at(start)
+
     async def look(self) -> None:
         """Read what there is of earlier starts, of this process or another."""
         self._resume.update(await self._topic.read())

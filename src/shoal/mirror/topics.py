@@ -56,6 +56,8 @@ class Topics:
         self._selection = config.selection()
         self._excluded = config.excluded_configs()
         self._check = check
+        # Who writes heartbeats passes those of others on.
+        self._beats = config.heartbeats.emit
         self._accepted: dict[str, int] = {}  # topic of the source: partitions that are copied
         self._refused: dict[str, str] = {}
 
@@ -109,7 +111,7 @@ class Topics:
         found = [
             name
             for name, topic in there.items()
-            if (self._selection.takes(name) or naming.is_heartbeats(name))
+            if (self._selection.takes(name) or (self._beats and naming.is_heartbeats(name)))
             and not topic.is_internal
             and not is_internal(name)
             and not naming.is_cycle(name)

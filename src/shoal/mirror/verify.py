@@ -25,6 +25,8 @@ from shoal.client.codes import Code
 from shoal.client.errors import error_for
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
+from shoal.mirror.naming import Naming
+from shoal.mirror.routes import Route
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch, iter_batches
@@ -133,34 +135,47 @@ class _Log:
             self._batches.append(batch)
 
 
-async def verify(source: Client, target: Client, topics: Iterable[str]) -> list[PartitionReport]:
-    """Compare all partitions of these topics."""
-    partitions: list[TopicPartition] = []
-    for name in topics:
-        for side, client in (("source", source), ("target", target)):
-            cluster = await client.metadata([name], refresh=True)
-            if cluster.topics[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UsageError(f"the {side} has no topic {name}", remedy="check --topics")
-        theirs = set(target.cluster.partitions_of(name))
-        for tp in source.cluster.partitions_of(name):
-            if tp not in theirs:
-                raise UsageError(f"the target has no partition {tp}", remedy="check --topics")
-            partitions.append(tp)
-    target_ends = await _offsets(target, partitions, LATEST)
-    source_ends = await _offsets(source, partitions, LATEST)
-    target_firsts = await _offsets(target, partitions, EARLIEST)
-    source_firsts = await _offsets(source, partitions, EARLIEST)
+async def verify(
+    source: Client, target: Client, topics: Iterable[str], naming: Naming | None = None
+) -> list[PartitionReport]:
+    """Compare all partitions of these topics of the source."""
+    routes = await _routes(source, target, topics, naming or Naming())
+    target_ends = await _offsets(target, [route.target for route in routes], LATEST)
+    source_ends = await _offsets(source, [route.source for route in routes], LATEST)
+    target_firsts = await _offsets(target, list(target_ends), EARLIEST)
+    source_firsts = await _offsets(source, list(source_ends), EARLIEST)
     reports = []
-    for tp in partitions:
+    for ours, theirs in routes:
         logs = (
-            _Log(source, tp, source_firsts[tp], source_ends[tp]),
-            _Log(target, tp, target_firsts[tp], target_ends[tp]),
+            _Log(source, ours, source_firsts[ours], source_ends[ours]),
+            _Log(target, theirs, target_firsts[theirs], target_ends[theirs]),
         )
-        report = PartitionReport(tp)
-        later = source_firsts[tp] > 0, target_firsts[tp] > 0
+        report = PartitionReport(ours)
+        later = source_firsts[ours] > 0, target_firsts[theirs] > 0
         await _compare(report, *logs, later=later)
         reports.append(report)
     return reports
+
+
+async def _routes(
+    source: Client, target: Client, topics: Iterable[str], naming: Naming
+) -> list[Route]:
+    routes: list[Route] = []
+    for ours in topics:
+        theirs = naming.target_of(ours)
+        for side, client, name in (("source", source, ours), ("target", target, theirs)):
+            cluster = await client.metadata([name], refresh=True)
+            if cluster.topics[name].error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UsageError(f"the {side} has no topic {name}", remedy="check --topics")
+        there = set(target.cluster.partitions_of(theirs))
+        for tp in source.cluster.partitions_of(ours):
+            route = Route(tp, TopicPartition(theirs, tp.partition))
+            if route.target not in there:
+                raise UsageError(
+                    f"the target has no partition {route.target}", remedy="check --topics"
+                )
+            routes.append(route)
+    return routes
 
 
 async def _offsets(
