@@ -94,6 +94,11 @@ def planned_s(spec: ExperimentSpec) -> float:
     settings = effective(spec)
     rate_per_s = settings["rate_per_s"] * spec.topics.count
     by_count = settings["messages"] / rate_per_s if settings.get("messages") else math.inf
+    if settings.get("shape") == "burst":
+        burst_s = settings.get("burst_s", ProducerSpec.burst_s)
+        by_count *= 1 + settings.get("pause_s", ProducerSpec.pause_s) / burst_s
+    elif settings.get("shape") == "ramp":
+        by_count += settings.get("ramp_s", ProducerSpec.ramp_s)
     return min(by_count, settings.get("duration_s") or math.inf)
 
 

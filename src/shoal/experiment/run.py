@@ -258,7 +258,8 @@ class _Course:
         if not self._growth.is_over:
             deadline += ARRIVAL_LIMIT_S
         with _Interrupts() as interrupts:
-            # Dead producers have sent their last, and a dead consumer will not see the markers.
+            # Dead producers have sent their last, and a dead consumer will not see the markers,
+            # unless others of its group read on for it.
             while time.monotonic() < deadline and not self._is_over(workers, is_cut_short):
                 if not is_cut_short:
                     self._growth.step(time.monotonic() - started_s, workers)
@@ -279,7 +280,8 @@ class _Course:
         growth = self._growth
         producers = [*self._producers, *growth.producers]
         consumers = [*self._consumers, *growth.consumers]
-        is_done = workers.wait(_is_over(producers, consumers), WATCH_EVERY_S)
+        is_shared = bool(self._spec.consumers.settings.get("in_group"))
+        is_done = workers.wait(_is_over(producers, consumers, is_shared=is_shared), WATCH_EVERY_S)
         return is_done and (growth.is_over or is_cut_short)
 
 
@@ -326,10 +328,12 @@ def _ended(*names: str) -> Callable[[RunState], bool]:
     return lambda state: all(state.workers[name].phase is Phase.ENDED for name in names)
 
 
-def _is_over(producers: list[str], consumers: list[str]) -> Callable[[RunState], bool]:
-    all_sent = _ended(*producers)
+def _is_over(
+    producers: list[str], consumers: list[str], *, is_shared: bool
+) -> Callable[[RunState], bool]:
+    all_sent, enough = _ended(*producers), all if is_shared else any
     return lambda state: (
-        all_sent(state) or any(state.workers[name].phase is Phase.ENDED for name in consumers)
+        all_sent(state) or enough(state.workers[name].phase is Phase.ENDED for name in consumers)
     )
 
 

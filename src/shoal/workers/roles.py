@@ -14,6 +14,7 @@ Rules:
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,8 @@ def _part(assignment: Assignment, name: str) -> Json:
 def _load_workload() -> None:
     from shoal.workers.warm_up import write_and_read_a_message
 
+    for name in ("producer", "consumer", "rows"):
+        import_module(f"shoal.workload.{name}")
     write_and_read_a_message()
 
 

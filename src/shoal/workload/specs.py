@@ -102,7 +102,7 @@ class ProducerSpec(JsonSpec):
     max_batch_bytes: int = 512 * 1024
     # How long a message may wait for others that are due soon. It is the floor of the
     # pacing error; half of it is its mean.
-    linger_us: int = 5_000
+    linger_us: int = 500
     drain_timeout_s: float = 600.0  # 0: no markers
     driver: str = "raw"  # our own client, or "confluent": librdkafka
     # "steady"; "burst": the rate for `burst_s`, nothing for `pause_s`, and so on; "ramp": from
