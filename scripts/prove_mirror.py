@@ -36,6 +36,7 @@ from support.mirror_kills import (  # noqa: E402
 )
 
 BROKERS = 3
+WORKERS = 2
 MODES = {
     "lite": ("idempotent", "transactional", "compare-and-append"),
     "apache": ("idempotent", "transactional"),
@@ -48,11 +49,11 @@ PROPERTIES = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
 HEAD = f"""# Proof: the mirror is killed, and goes on
 
 Two clusters of {BROKERS} brokers, replication factor {BROKERS}, min.insync.replicas 2, three
-partitions, four codecs. A throttled copy by `shoal mirror run`; after progress that a reader at the
-target has seen, a worker of the mirror, the whole mirror, a source leader or a target leader is
-killed (kill -9), by chance. A problem is a record that is lost, twice, or out of order. Judged by
-librdkafka, which reads the copy with read_committed and knows what was sent, and by
-`shoal mirror verify`, which compares both logs batch by batch. The four numbers are kills.
+partitions, four codecs. A throttled copy by `shoal mirror run --workers {WORKERS}`; after progress
+that a reader at the target has seen, a worker of the mirror, the whole mirror, a source leader or a
+target leader is killed (kill -9), by chance. A problem is a record that is lost, twice, or out of
+order. Judged by librdkafka, which reads the copy with read_committed and knows what was sent, and
+by `shoal mirror verify`, which compares both logs batch by batch. The four numbers are kills.
 
 | brokers | delivery | records | worker | mirror | source | target | problems | date | code | |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -97,7 +98,9 @@ def prove(
         make_cluster(engine, brokers=BROKERS, properties=properties) as source,
         make_cluster(engine, brokers=BROKERS, properties=properties) as target,
     ):
-        run = MirrorKills(source, target, Path(folder), "--delivery", mode)
+        run = MirrorKills(
+            source, target, Path(folder), "--delivery", mode, "--workers", str(WORKERS)
+        )
         return run.run(
             "copied",
             options.records,

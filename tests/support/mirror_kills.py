@@ -9,6 +9,7 @@ There are two judges: librdkafka, which reads the copy and must find every recor
 once and in order; and `shoal mirror verify`.
 """
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -182,7 +183,9 @@ class MirrorKills:
 
     def _end(self, process: subprocess.Popen[bytes] | None) -> None:
         if process is not None and process.poll() is None:
+            workers = _descendants(process.pid)
             process.kill()
+            _kill_all(workers)
             process.wait()
         if self._watcher is not None:
             self._watcher.close()
@@ -205,20 +208,13 @@ class MirrorKills:
 
     def _kill_mirror(self, topic: str, victim: str, choice: random.Random) -> None:
         assert self._process is not None
-        workers: list[psutil.Process] = []
-        if victim == WORKER:
-            try:
-                workers = psutil.Process(self._process.pid).children(recursive=True)
-            except psutil.Error:
-                workers = []
-        if workers:
+        workers = _descendants(self._process.pid)
+        if victim == WORKER and workers:
             # The mirror itself sees to it that another takes its place.
-            try:
-                choice.choice(workers).kill()
-            except psutil.Error:
-                return
+            _kill_all([choice.choice(workers)])
             return
         self._process.kill()
+        _kill_all(workers)
         self._process.wait()
         self._process = self._start(topic)
 
@@ -272,6 +268,20 @@ class MirrorKills:
                     f"of {len(expected)}"
                 )
         return problems
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return found
+
+
+def _kill_all(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def _place(each: int) -> int:
