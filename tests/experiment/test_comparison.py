@@ -198,16 +198,18 @@ def write_run(folder: Path, state: str, result: Result | None) -> None:
 
 def test_a_sweep_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     made = sweep_of(tmp_path, "producer.acks=0,1", repeats=2)
-    folder = SweepFolder(tmp_path / "runs" / made.name, made)
-    folder.open()
     order = made.order()
-    write_run(folder.run_dir(order[0]), "finished", result_of("done"))
-    write_run(folder.run_dir(order[1]), "interrupted", result_of("cut"))
-    write_run(folder.run_dir(order[2]), "finished", None)
-    assert folder.left() == order[1:]
-    assert not folder.cleared(order[1]).exists()
-    assert folder.result().done == 1
-    assert folder.result().planned == 4
+    with SweepFolder(tmp_path / "runs" / made.name, made) as folder:
+        write_run(folder.run_dir(order[0]), "finished", result_of("done"))
+        write_run(folder.run_dir(order[1]), "interrupted", result_of("cut"))
+        write_run(folder.run_dir(order[2]), "finished", None)
+        with pytest.raises(UsageError, match="going on already"):
+            SweepFolder(folder.path, made).__enter__()
+    with SweepFolder(tmp_path / "runs" / made.name, made) as folder:
+        assert folder.left() == order[1:]
+        assert not folder.cleared(order[1]).exists()
+        assert folder.result().done == 1
+        assert folder.result().planned == 4
 
 
 def test_what_a_parameter_does_is_told_apart_from_noise(tmp_path: Path) -> None:

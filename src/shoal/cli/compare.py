@@ -121,10 +121,9 @@ def sweep(
         for planned in plan.order():
             console.out.print(planned.folder, markup=False)
         return ExitCode.PROVEN
-    folder = SweepFolder(runs_dir / plan.name, plan)
-    folder.open()
-    _run_left(plan, folder)
-    return _tell(folder, output=output)
+    with SweepFolder(runs_dir / plan.name, plan) as folder:
+        _run_left(plan, folder)
+        return _tell(folder, output=output)
 
 
 def _run_left(plan: "Sweep", folder: "SweepFolder") -> None:

@@ -10,6 +10,7 @@ Rules:
   after a fault.
 """
 
+import fcntl
 import hashlib
 import itertools
 import json
@@ -18,7 +19,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Self
 
 from shoal.audit import noise
 from shoal.experiment import measures
@@ -160,11 +161,26 @@ class SweepFolder:
     def __init__(self, path: Path, sweep: Sweep) -> None:
         self.path = path
         self._sweep = sweep
+        self._lock: IO[str] | None = None
 
-    def open(self) -> None:
-        """Make the folder, or go on in it."""
+    def __enter__(self) -> Self:
+        """Make the folder, or go on in it; it is ours alone until the end."""
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise UsageError(
+                f"this sweep is going on already, in {self.path}", remedy="wait for it, or stop it"
+            ) from error
         (self.path / _PLAN).write_text(json.dumps(self._sweep.identity(), indent=2) + "\n")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def run_dir(self, planned: Planned) -> Path:
         return self.path / planned.folder
