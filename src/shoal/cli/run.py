@@ -9,7 +9,7 @@ from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
 from shoal.cli.options import COUNT, SIZE, output_option, runs_dir_option
 from shoal.model.exit_codes import ExitCode
-from shoal.model.units import format_bytes
+from shoal.model.units import format_bytes, format_us
 
 if TYPE_CHECKING:
     from shoal.experiment.misfortune import Ground
@@ -167,10 +167,29 @@ def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Pat
     if spec.variant:
         console.out.print(f"\n[bold]{spec.variant}[/]")
     show_verdict(result, run_dir)
+    if len(result.groups) > 1:
+        _show_groups(result)
     used = (result.mirror or {}).get("usage")
     if used:
         memory = format_bytes(used["peak_memory_bytes"])
         console.out.print(f"  mirror        {used['cpu_s']:.2f} CPU s, {memory} at most")
+
+
+def _show_groups(result: "Result") -> None:
+    """Each group by itself: above stands the worst."""
+    from rich.table import Table
+
+    table = Table("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
+    table.box = None
+    for name, group in result.groups.items():
+        m = group.metrics
+        ratios = (m.yield_, m.harvest, m.duplication, m.order)
+        shown = ["unknowable" if ratio is None else f"{ratio:.6g}" for ratio in ratios]
+        latency = m.latency_us.get("e2e_intended")
+        known = latency.percentiles if latency is not None and latency.max is not None else {}
+        times = [format_us(known[name]) if name in known else "-" for name in ("p50", "p99")]
+        table.add_row(name, group.verdict.value, *shown, *times)
+    console.out.print(table)
 
 
 def _exit_code(specs: "list[ExperimentSpec]", results: "list[Result]") -> ExitCode:
