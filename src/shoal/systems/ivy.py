@@ -2,8 +2,9 @@
 
 Rules:
 - No address of a registry stands here: Ivy knows Maven Central by itself.
-- Every jar is named with its exact version and Ivy resolves nothing on its own, so that
-  it cannot choose other versions than the checked list has, and reads no descriptors.
+- Where there is a checked list, every jar is named with its exact version and Ivy resolves
+  nothing on its own, so that it cannot choose other versions, and reads no descriptors
+  (`fetch`). Where there is none it finds out what belongs to a version (`resolve`).
 - The result is not trusted: whoever calls this checks every file by its sha256.
 - A network that is silent or absent ends the attempt after a minute, not after an hour.
 """
@@ -35,7 +36,7 @@ _AGAIN: Final = "then run the same command again: what has arrived is kept"
 _SETTINGS: Final = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers>
-    <ibiblio name="central" m2compatible="true" usepoms="false" checksums="none"/>
+    <ibiblio name="central" m2compatible="true" usepoms="{poms}" checksums="{checksums}"/>
   </resolvers>
 </ivysettings>
 """
@@ -69,9 +70,31 @@ def fetch(
     jars: Sequence[Coordinates], folder: Path, *, java: Java, scratch: Path, report: Report
 ) -> None:
     """Fetches `jars` into `folder`; `scratch` keeps what arrived, for another attempt."""
+    settings = _SETTINGS.format(poms="false", checksums="none")
+    said = _attempt(settings, _wish_list(jars), folder, java=java, scratch=scratch, report=report)
+    if not all((folder / jar.file_name).is_file() for jar in jars):
+        raise _explained(said, jars)
+
+
+def resolve(
+    jars: Sequence[Coordinates], folder: Path, *, java: Java, scratch: Path, report: Report
+) -> None:
+    """Fetches `jars` and all that they need to run, each checked by the registry's checksum."""
+    settings = _SETTINGS.format(poms="true", checksums="sha1")
+    wishes = _wish_list(jars, configuration='conf="default-&gt;default"')
+    said = _attempt(settings, wishes, folder, java=java, scratch=scratch, report=report)
+    is_complete = all((folder / jar.file_name).is_file() for jar in jars)
+    if not is_complete or "UNRESOLVED DEPENDENCIES" in said or "FAILED DOWNLOADS" in said:
+        raise _explained(said, jars)
+
+
+def _attempt(
+    settings: str, wishes: str, folder: Path, *, java: Java, scratch: Path, report: Report
+) -> str:
+    """Lets Ivy do it, once for each way to trust the other side; returns what it said."""
     scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "settings.xml").write_text(_SETTINGS)
-    (scratch / "ivy.xml").write_text(_wish_list(jars))
+    (scratch / "settings.xml").write_text(settings)
+    (scratch / "ivy.xml").write_text(wishes)
     command = [
         "-XX:-UsePerfData",
         "-jar",
@@ -80,15 +103,15 @@ def fetch(
         str(scratch / "settings.xml"),
     ]
     command += ["-cache", str(scratch / "cache"), "-ivy", str(scratch / "ivy.xml")]
+    command += ["-types", "jar", "bundle"]
     command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
     said = ""
     for trust in _trust_options(java, scratch):
-        said = _run([str(java.executable), *trust, *_network_options(), *command], jars, report)
-        if all((folder / jar.file_name).is_file() for jar in jars):
-            return
+        whole = [str(java.executable), *trust, *_network_options(), *command]
+        said = _run(whole, wishes.count("<dependency "), report)
         if not _TLS_TROUBLE.search(said):
             break
-    raise _explained(said, jars)
+    return said
 
 
 def find_ivy() -> Path:
@@ -103,10 +126,10 @@ def find_ivy() -> Path:
     )
 
 
-def _wish_list(jars: Sequence[Coordinates]) -> str:
+def _wish_list(jars: Sequence[Coordinates], configuration: str = 'transitive="false"') -> str:
     wishes = "".join(
         f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} "
-        f'rev={quoteattr(jar.version)} transitive="false"/>\n'
+        f"rev={quoteattr(jar.version)} {configuration}/>\n"
         for jar in jars
     )
     return (
@@ -146,7 +169,7 @@ def _network_options() -> list[str]:
     return options
 
 
-def _run(command: list[str], jars: Sequence[Coordinates], report: Report) -> str:
+def _run(command: list[str], count: int, report: Report) -> str:
     """Runs Ivy to its end, or until it is plainly lost; returns what it said."""
     said = bytearray()
     found = fetched = 0
@@ -162,7 +185,7 @@ def _run(command: list[str], jars: Sequence[Coordinates], report: Report) -> str
             if line.startswith(_UNKNOWN_HOST.encode()):
                 break
             doing = "fetching jars" if fetched else "looking for jars"
-            report(Progress(found + fetched, 2 * len(jars), doing))
+            report(Progress(found + fetched, max(2 * count, found + fetched + 1), doing))
     finally:
         process.kill()
         process.communicate()
