@@ -70,6 +70,7 @@ from shoal.model.units import parse_duration_s
     metavar="TIME",
     help="What is missing so long after it should have left is lost and not pending, e.g. 5m.",
 )
+@click.option("--master", help="Where the audit runs.  [default: Spark in this machine]")
 @click.option("--self-test", "is_self_test", is_flag=True, help="Judge the judge.")
 @click.option(
     "--plantings",
@@ -96,6 +97,7 @@ def audit(
     thresholds: tuple[str, ...],
     clock_skew: str | None,
     deadline: str | None,
+    master: str | None,
     is_self_test: bool,
     runs_dir: Path,
     output: str,
@@ -117,7 +119,7 @@ def audit(
     folders = [find_run(runs_dir, run).path for run in runs]
     told = {"clock_skew_us": clock_skew, "deadline_us": deadline}
     given = {n: round(parse_duration_s(text) * 1_000_000) for n, text in told.items() if text}
-    return _audit_runs(folders, wanted, output, given=given)
+    return _audit_runs(folders, wanted, output, given=given, master=master)
 
 
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
@@ -137,7 +139,12 @@ def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
 
 
 def _audit_runs(
-    folders: list[Path], wanted: list[Threshold], output: str, *, given: dict[str, int]
+    folders: list[Path],
+    wanted: list[Threshold],
+    output: str,
+    *,
+    given: dict[str, int],
+    master: str | None,
 ) -> ExitCode:
     from shoal.audit.folder import open_ledger
     from shoal.experiment.judge import judge
@@ -145,7 +152,7 @@ def _audit_runs(
 
     try:
         open_ledger(folders, **given)  # what cannot be read is told before Spark is started
-        with SessionFuture() as session:
+        with SessionFuture(master) as session:
             result = judge(folders, session=session, given=given)
     except LedgerError as error:  # files that the command line names are not what they must be
         raise UsageError(str(error), remedy=error.remedy) from error

@@ -32,7 +32,8 @@ def audit_run(
     `given` is what the user knows besides, as `open_ledger` takes it. `formulation`: by cells, by
     DataFrames (`shoal.pipeline.frames`), or by what reads less; the result is the same.
     """
-    ledger = open_ledger(run_dirs, **(given or {}))
+    # Tasks may run in other folders than this process does.
+    ledger = open_ledger([Path(folder).absolute() for folder in run_dirs], **(given or {}))
     evidence = _examine(ledger, session, sizes or Sizes(), formulation)
     result = conclude(ledger, evidence)
     write_tables(Path(run_dirs[0]) / "tables", evidence, result)
