@@ -19,7 +19,10 @@ from shoal.systems.clusters import Cluster
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import Supervisor
 
-PATIENCE_S: Final = 120.0
+# For what a cluster is asked or told: a new leader of Apache Kafka takes 20 s at most.
+PATIENCE_S: Final = 60.0
+# For a worker that has to load all its modules again.
+BACK_PATIENCE_S: Final = 180.0
 _PAUSE_S: Final = 0.2
 
 _Result = TypeVar("_Result")
@@ -177,7 +180,7 @@ class RunWorkers:
                     and state.workers[name].epoch > before
                 )
             ),
-            PATIENCE_S,
+            BACK_PATIENCE_S,
         )
         if not is_back:
-            raise SystemFailure(f"{name} did not come back within {PATIENCE_S:.0f} s")
+            raise SystemFailure(f"{name} did not come back within {BACK_PATIENCE_S:.0f} s")
