@@ -344,6 +344,8 @@ class PartitionJudge:
 
     def consumed(self, hosted: HostedPartition, batch: Batch) -> None:
         self._world.counters["consumed"] += batch.count
+        # Whoever was elected uncleanly may bring back what was given up, and be read at once.
+        self.advance(hosted)
         if not self._is_committed(batch):
             raise Violation("ConsistentRead", f"{hosted.broker.id} gives {batch} to a consumer")
 
