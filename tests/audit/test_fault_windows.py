@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.faults import FaultWindow, fault_windows
+from shoal.audit.faults import FaultWindow, all_faults, fault_windows
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import Sizes, audit
 from shoal.model.errors import LedgerError
@@ -70,6 +70,12 @@ def faulted(history: History, *windows: tuple[int, int | None]) -> History:
 
 def judge(history: History, folder: Path, sizes: Sizes | None = None) -> Result:
     return audit(open_ledger([history.write(folder / "run")]), sizes=sizes)
+
+
+def test_folders_of_one_run_count_their_faults_together() -> None:
+    logs = [[line(1, "begin", 7), line(2, "begin", 9)], [line(1, "begin", 5), line(1, "end", 8)]]
+    found = all_faults(logs)
+    assert [(w.number, w.began_us) for w in found] == [(1, 5), (2, 7), (3, 9)]
 
 
 def test_a_run_without_faults_has_no_windows(tmp_path: Path) -> None:

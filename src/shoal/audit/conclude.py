@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
 from shoal.audit.clocks import skew_of
-from shoal.audit.faults import FaultWindow, fault_windows
+from shoal.audit.faults import FaultWindow, all_faults
 from shoal.audit.folder import Ledger
 from shoal.audit.latency import (
     BUCKET_BITS,
@@ -54,7 +54,7 @@ class Evidence:
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
     setting = evidence.setting
-    faults = fault_windows(ledger.commits("fault"))
+    faults = all_faults(folder.commits for folder in ledger.folders)
     groups = {group: _Group(evidence, group, faults).result() for group in setting.groups}
     foreign: dict[str, int] = defaultdict(int)
     for line in ledger.commits("foreign"):

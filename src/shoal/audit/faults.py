@@ -6,7 +6,7 @@ which, because a window in the wrong place would put the blame for its messages 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.model.errors import LedgerError
@@ -30,6 +30,15 @@ class FaultWindow:
         times = {"began_us": self.began_us, "ended_us": self.ended_us}
         told = {"fault": self.number, "name": self.name, "target": self.target}
         return {**told, **times, "detail": dict(self.detail)}
+
+
+def all_faults(logs: Iterable[Iterable[Json]]) -> tuple[FaultWindow, ...]:
+    """The faults in several commit logs; each counts its own, so together they count anew."""
+    found = [fault_windows(line for line in log if line["kind"] == "fault") for log in logs]
+    several = sorted((w for own in found for w in own), key=lambda w: (w.began_us, w.number))
+    if sum(map(bool, found)) < 2:
+        return tuple(sorted(several, key=lambda window: window.number))
+    return tuple(replace(window, number=n) for n, window in enumerate(several, 1))
 
 
 def fault_windows(lines: Iterable[Json]) -> tuple[FaultWindow, ...]:

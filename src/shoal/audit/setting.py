@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from shoal.audit.arrays import NONE, Ints, ints
 from shoal.audit.clocks import Skew, skews
-from shoal.audit.faults import fault_windows
+from shoal.audit.faults import all_faults
 from shoal.audit.folder import Ledger
 from shoal.audit.read import Vocabulary, read_rows
 from shoal.audit.segments import edges_of, slot_width_us
@@ -122,7 +122,7 @@ def make_setting(ledger: Ledger) -> Setting:
     extents = _extents(ledger)
     drained = list(ledger.commits("drained"))
     longest = max([e.planned for e in extents.values()] + [_longest_recorded(ledger)], default=0)
-    edges_us = edges_of(fault_windows(ledger.commits("fault")))
+    edges_us = edges_of(all_faults(folder.commits for folder in ledger.folders))
     groups = tuple(sorted(set(_groups(ledger, positions)))) or ("",)
     return Setting(
         run=ledger.run,
