@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.rewrite import prepare
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
+from shoal.systems.apache import ApacheCluster
 from shoal.wire.batch import Batch
 from support.mirror_batches import stored_batch
 from support.mirror_copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all
+from support.mirror_kills import MIRROR, MirrorKills
 from support.topic_reader import SILENT, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -152,3 +155,21 @@ async def test_old_records_go_to_a_real_broker_in_transactions_and_go_on(
         assert delivery == "transactional"
         assert why
     assert await assert_same(lite.bootstrap, apache_bootstrap, topic, 800, 2) >= 40
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+def test_a_mirror_into_a_real_broker_is_killed_and_goes_on(
+    apache_cluster: ApacheCluster, lite: LiteCluster, tmp_path: Path, delivery: str
+) -> None:
+    options = ("--delivery", delivery, "--max-bytes-per-s", "60000")
+    kills = MirrorKills(lite, apache_cluster, tmp_path, *options)
+    outcome = kills.run(f"mirror-killed-{delivery}", 4_000, [MIRROR, MIRROR])
+    assert outcome.problems == []
+
+
+def test_a_zombie_with_old_records_writes_nothing_twice_to_a_real_broker(
+    apache_cluster: ApacheCluster, lite: LiteCluster, tmp_path: Path
+) -> None:
+    at_ms = time.time_ns() // 1_000_000 - 48 * HOUR_MS
+    copy = MirrorKills(lite, apache_cluster, tmp_path, "--max-bytes-per-s", "40000")
+    assert copy.run_zombie("mirror-zombie", 3_000, at_ms=at_ms).problems == []
