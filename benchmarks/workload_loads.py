@@ -64,7 +64,7 @@ def attempts_of(bootstrap: str, spec: ProducerSpec) -> pa.Table:
 
 async def _write(bootstrap: str, spec: ProducerSpec, folder: Path, log: CommitLog) -> Work:
     started = time.perf_counter()
-    recorder = Recorder(folder, worker="p", epoch=1, commit=log.append)
+    recorder = Recorder(folder, worker="p", epoch=1, commit=log.append_aside)
     properties = {"bootstrap.servers": bootstrap} | spec.client_properties()
     async with Client(properties) as client:
         summary = await produce(spec, client, recorder, LocalControl(groups=["nobody"]))
@@ -86,13 +86,13 @@ async def _read(
     spec = ConsumerSpec(
         RUN, "g", "c", (topic,), tuple(StartingPoint(topic, p, 0) for p in range(partitions))
     )
-    recorder = Recorder(folder, worker="c", epoch=1, commit=log.append)
+    recorder = Recorder(folder, worker="c", epoch=1, commit=log.append_aside)
 
     def seen(report: Mapping[str, Any]) -> None:
         if report["received"] >= messages:
             control.stop()
 
-    control = LocalControl(groups=["g"], commit=log.append, on_progress=seen)
+    control = LocalControl(groups=["g"], commit=log.append_aside, on_progress=seen)
     started = time.perf_counter()
     async with Client({"bootstrap.servers": bootstrap} | spec.client_properties()) as client:
         summary = await consume(spec, client, recorder, control)

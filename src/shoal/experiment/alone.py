@@ -121,7 +121,7 @@ async def consume_alone(
         async with _folder(folder, described, worker="consumer") as (recorder, log):
             ending = _Ending(reading, on_progress)
             control = LocalControl(
-                groups=[spec.group], commit=log.append, on_progress=ending.on_progress
+                groups=[spec.group], commit=log.append_aside, on_progress=ending.on_progress
             )
             with _signals(control.stop, control.stop):
                 summary = await ending.watch(control, consume(spec, client, recorder, control))
@@ -213,7 +213,8 @@ async def _folder(
     try:
         with CommitLog(folder) as log:
             leases = sum(line["kind"] == "lease" for line in log.lines())
-            recorder = Recorder(folder, worker=worker, epoch=leases + 1, commit=log.append)
+            epoch = leases + 1
+            recorder = Recorder(folder, worker=worker, epoch=epoch, commit=log.append_aside)
             lease = {"kind": "lease", "worker": worker, "epoch": recorder.epoch}
             log.append({**lease, "host": machine_clock()})
             yield recorder, log

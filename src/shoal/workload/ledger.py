@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class CommitLog:
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / COMMITS_FILE
+        self._lock = threading.Lock()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         _drop_cut_line(self._file)
         _flush_folder(run_dir)
@@ -58,17 +60,23 @@ class CommitLog:
         text = json.dumps(stamped, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
         if len(text) > LONGEST_LINE_BYTES:
             raise UsageError(f"a line of {len(text)} bytes is too long for a commit log")
-        _write_all(self._file, text)
-        os.fsync(self._file)
+        with self._lock:
+            _write_all(self._file, text)
+            os.fsync(self._file)
+
+    async def append_aside(self, line: CommitLine) -> None:
+        """The same in a thread: a slow disk must not make messages late."""
+        await asyncio.to_thread(self.append, line)
 
     def lines(self) -> list[CommitLine]:
         """Everything so far, what earlier writers left included."""
         return read_commits(self.path.parent)
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,10 @@ from shoal.workload.schedule import Schedule
 _OUTCOME_NUMBERS = {Outcome(name): number for number, name in enumerate(OUTCOMES)}
 
 
+# Some hundred microseconds' worth.
+_MOST_AT_ONCE = 256
+
+
 class Answered(NamedTuple):
     """Messages of one partition that were sent together, and what became of them."""
 
@@ -36,13 +40,21 @@ class OutcomeRows:
         self._producer = producer
         self._schedules = dict(schedules)
         self._notes: dict[str, list[Answered]] = {topic: [] for topic in schedules}
+        self._count = 0
 
     def add(self, answered: Answered) -> None:
         """Note what became of messages."""
         self._notes[answered.topic].append(answered)
+        self._count += 1
+
+    @property
+    def are_many(self) -> bool:
+        """Whether more of them at once would keep messages waiting."""
+        return self._count >= _MOST_AT_ONCE
 
     def move_to(self, recorder: Recorder) -> None:
         """Make rows of all that is noted."""
+        self._count = 0
         for topic, notes in self._notes.items():
             if notes:
                 self._append(recorder, topic, notes)

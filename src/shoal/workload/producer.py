@@ -345,6 +345,8 @@ class _Producer:
         if self._recorder.seal_is_due() and not self._sealing.is_running:
             self._outcomes.move_to(self._recorder)
             self._sealing.start(self._recorder.seal())
+        elif self._outcomes.are_many:
+            self._outcomes.move_to(self._recorder)
         if time.monotonic() - self._reported_s >= _REPORT_INTERVAL_S:
             self._report()
 
