@@ -161,7 +161,9 @@ class MirrorKills:
         return sum(file.stat().st_size for file in files) // max(1, len(self._source.nodes()))
 
     def _start(self, topic: str) -> subprocess.Popen[bytes]:
-        command = [*self._command("run", topic), "--name", "killed", *self._options]
+        # Nothing may be left when whoever kills here is killed.
+        command = [*self._command("run", topic), "--name", "killed", "--stop-with-parent"]
+        command += self._options
         with self._log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
