@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from shoal.client.appending import Appendix
+from shoal.client.appending import Appendix, AppendResult
 from shoal.client.client import Client
 from shoal.client.errors import error_for
 from shoal.mirror.checkpoints import Checkpoint
@@ -34,12 +34,21 @@ class TakeOver:
     async def starts(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         wanted = list(routes)
         known = await self._resume.known(wanted)
-        taken = await asyncio.gather(*(self._take(r.target, known[r]) for r in wanted))
+        # All at once; what that did not settle is asked for one by one.
+        answers = await self._target.compare_and_append(
+            {route.target: _wish(one) for route, one in known.items()}
+        )
+        taken = await asyncio.gather(
+            *(self._take(r.target, known[r], answers[r.target]) for r in wanted)
+        )
         return dict(zip(wanted, taken, strict=True))
 
-    async def _take(self, tp: TopicPartition, checkpoint: Checkpoint) -> Checkpoint:
+    async def _take(
+        self, tp: TopicPartition, checkpoint: Checkpoint, answer: AppendResult
+    ) -> Checkpoint:
         epoch = checkpoint.mirror_epoch + 1
-        end = await self._end(tp, Appendix(checkpoint.target_offset, epoch))
+        is_settled = answer.is_ok or answer.is_mismatch
+        end = answer.log_end if is_settled else await self._end(tp, _wish(checkpoint))
         is_new = checkpoint.mirror_epoch == 0
         if end < checkpoint.target_offset or (is_new and end > checkpoint.source_offset):
             raise ConfigError(
@@ -70,3 +79,8 @@ class TakeOver:
             )
 
         return await self._target.retrying(attempt)
+
+
+def _wish(checkpoint: Checkpoint) -> Appendix:
+    """To take over, and to be told the end; it carries no batches."""
+    return Appendix(checkpoint.target_offset, checkpoint.mirror_epoch + 1)
