@@ -65,6 +65,10 @@ prove-mirror: setup ## kills of the mirror, its source and its target during cop
 	$(BIN)/python scripts/prove_mirror.py --engine lite --kills $(or $(KILLS),200) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 	$(BIN)/python scripts/prove_mirror.py --engine apache --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 
+.PHONY: prove-presets
+prove-presets: setup ## every preset on Kafka Lite and on Apache Kafka; writes docs/proofs/presets.md
+	$(BIN)/python scripts/prove_presets.py --report docs/proofs/presets.md
+
 .PHONY: prove-coordinators
 prove-coordinators: setup ## 50 kills each of group and transaction coordinators; writes docs/proofs/coordinators.md and transactions.md
 	$(BIN)/python scripts/coordinators.py --kills $(or $(KILLS),50) --report docs/proofs/coordinators.md

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -80,10 +79,14 @@ def nothing_is_left(children: list[psutil.Process], ports: set[int]) -> None:
     while alive := [one for one in children if one.is_running() and not _is_zombie(one)]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.1)
-    for port in ports:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", port))
+    # By process, since the system may have given a port to somebody else by now.
+    mine = {one.pid for one in children}
+    listening = [
+        one.laddr.port
+        for one in psutil.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN and one.pid in mine
+    ]
+    assert not ports & set(listening)
 
 
 def _is_zombie(process: psutil.Process) -> bool:

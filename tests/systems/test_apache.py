@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.runtime.processes import ProcessIdentity
 from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache_files import NodePlan, server_properties, zookeeper_properties
 from shoal.systems.clusters import make_cluster
 from shoal.systems.probe import ClusterView, ask_metadata
 from support.apache import PROPERTIES, short_lived_jvm
@@ -185,3 +186,37 @@ def test_a_folder_of_another_size_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_refused(engine: str, brokers: int, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         make_cluster(engine, brokers=brokers)
+
+
+@pytest.mark.apache
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # its jars may have to be fetched first
+def test_an_old_version_runs_with_zookeeper_and_leaves_nothing(temporary: Path) -> None:
+    short = PROPERTIES | {"zookeeper.session.timeout.ms": "4000"}
+    with ApacheCluster(version="2.8.1", properties=short) as cluster:
+        produce(cluster.bootstrap, "old", b"one")
+        cluster.kill(1)
+        assert cluster.nodes()[0].pid == 0
+        cluster.restart(1)
+        produce(cluster.bootstrap, "old", b"two")
+        assert consume(cluster.bootstrap, "old", 2) == [b"one", b"two"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_racks_are_dealt_out_in_turn(tmp_path: Path) -> None:
+    plan = [NodePlan(n, tmp_path / str(n), n, 2, 3, n, 3, 2) for n in (1, 2, 3, 4)]
+    wished = {"broker.rack": "a,b,c"}
+    racks = [server_properties(one, plan, wished, version="4.3.1")["broker.rack"] for one in plan]
+    assert racks == ["a", "b", "c", "a"]
+    assert "broker.rack" not in server_properties(plan[0], plan, {}, version="4.3.1")
+
+
+def test_what_is_advertised_may_be_another_port(tmp_path: Path) -> None:
+    node = NodePlan(1, tmp_path, 11, 12, 13, 21, 23, 12)
+    for properties in (
+        server_properties(node, [node], {}, version="3.9.2"),
+        zookeeper_properties(node, [node], {}, connect="127.0.0.1:5"),
+    ):
+        assert "CLIENTS://127.0.0.1:11,BROKERS://127.0.0.1:13" in properties["listeners"]
+        expected = "CLIENTS://127.0.0.1:21,BROKERS://127.0.0.1:23"
+        assert properties["advertised.listeners"] == expected
