@@ -87,6 +87,9 @@ def test_a_bad_file_gets_one_message_and_starts_nothing(
     file = tmp_path / "bad.toml"
     file.write_text("\n".join(lines))
     before = set(psutil.Process().children(recursive=True))
+    # A file that is not refused would run for long; so it is looked through first.
+    assert execute(["run", str(file), "--dry-run"]) != 0, lines[at]
+    capfd.readouterr()
     code = execute(["run", str(file), "--runs-dir", str(tmp_path / "runs")])
     said = capfd.readouterr()
     assert code in (ExitCode.INVALID_CONFIG, ExitCode.USAGE), lines[at]

@@ -188,21 +188,6 @@ def test_what_cannot_be_made_is_refused(engine: str, brokers: int, complaint: st
         make_cluster(engine, brokers=brokers)
 
 
-@pytest.mark.apache
-@pytest.mark.slow
-@pytest.mark.timeout(400)  # its jars may have to be fetched first
-def test_an_old_version_runs_with_zookeeper_and_leaves_nothing(temporary: Path) -> None:
-    short = PROPERTIES | {"zookeeper.session.timeout.ms": "4000"}
-    with ApacheCluster(version="2.8.1", properties=short) as cluster:
-        produce(cluster.bootstrap, "old", b"one")
-        cluster.kill(1)
-        assert cluster.nodes()[0].pid == 0
-        cluster.restart(1)
-        produce(cluster.bootstrap, "old", b"two")
-        assert consume(cluster.bootstrap, "old", 2) == [b"one", b"two"]
-    assert list(temporary.iterdir()) == []
-
-
 def test_racks_are_dealt_out_in_turn(tmp_path: Path) -> None:
     plan = [NodePlan(n, tmp_path / str(n), n, 2, 3, n, 3, 2) for n in (1, 2, 3, 4)]
     wished = {"broker.rack": "a,b,c"}

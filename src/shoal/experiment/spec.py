@@ -196,8 +196,9 @@ def load_variants(
     asked = [f"{role}.engine={engine}" for role in ("source", "target") if engine and role in whole]
     asked += sets
     variants = [_variant(table) for table in whole.tables("variant")]
+    alone = load(file, asked)  # must make sense without its variants too
     if not variants:
-        return [load(file, asked)]
+        return [alone]
     names = [name for name, _ in variants]
     if len(set(names)) < len(names):
         raise ConfigError(f"{file}: two variants have one name", remedy="name each its own")
