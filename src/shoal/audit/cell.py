@@ -199,7 +199,7 @@ def _write_source_began(view: CellView, book: Book) -> None:
 
 def _measure_replication(view: CellView, book: Book) -> None:
     """Target append less source append of the first copies, where both logs tell."""
-    if not (view.log["append_us"] != NONE).any():
+    if view.setting.is_history or not (view.log["append_us"] != NONE).any():
         return
     appended = []
     for cluster in ("source", "target"):

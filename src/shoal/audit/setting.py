@@ -57,6 +57,7 @@ class Setting:
     ordered: bool = True
     read_committed: bool = True  # the isolation of the consumers
     skews_us: Mapping[str, Skew | None] = field(default_factory=dict)  # of each group
+    is_history: bool = False  # of another tool: what its format names is told, and no more
     message_bytes: int | None = None  # the size of every message, where it is known
     measure_from_us: int = NONE  # by intended time; what comes before is warm-up
     extents: Mapping[Stream, Extent] = field(default_factory=dict)
@@ -135,6 +136,7 @@ def make_setting(ledger: Ledger) -> Setting:
         ordered=bool(promises.get("order", True)),
         read_committed=not any(plan.get("isolation") == "read_uncommitted" for plan in plans),
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
+        is_history=any(bool(plan.get("history")) for plan in plans),
         message_bytes=_message_bytes(plans),
         extents=extents,
         all_drained=any(bool(plan.get("all_drained")) for plan in plans),

@@ -142,7 +142,7 @@ class _Import:
         self.path = path
         self.store = _Store(path, folder)
         self.plan: dict[str, Any] = {"run": str(path), "groups": [GROUP], "promises": {}}
-        self.plan["one_clock"] = True  # times have a common zero
+        self.plan |= {"history": True, "one_clock": True}  # times have a common zero
         self.ends: list[bool] = []
         self.has_target = self.is_compacted = False
         self.transactions: dict[tuple[int, str], int] = {}
