@@ -1,20 +1,17 @@
 """A driver in a process of its own, so that tests can kill it: runs one experiment on Kafka Lite.
 
 `python experiment_driver.py RUN_DIR MESSAGES RATE [HOW]` prints a line once two seconds' worth
-of messages have arrived, so that some ledgers are sealed. HOW is `mirror` (the default),
-`group` (one cluster, two consumers that share a group, transactions) or `spark` (the same,
-with two producers, on two executors of a Spark cluster).
+of messages have arrived, so that some ledgers are sealed. HOW is `mirror` (the default) or
+`group` (one cluster, two consumers that share a group, transactions).
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal.experiment.plan import Addresses
-from shoal.experiment.run import Place, Progress, run_workload
+from shoal.experiment.run import Progress, run_workload
 from shoal.experiment.spec import ConsumersSpec, ExperimentSpec
 from shoal.systems.clusters import make_cluster
 from support.experiments import mirrored, single
@@ -31,49 +28,29 @@ def main(run_dir: str, messages: str, rate: str, how: str = "mirror") -> None:
             sys.stdout.flush()
 
     load = ("killed", int(messages), float(rate))
-    with make_cluster("lite") as source, make_cluster("lite") as target, place_of(how) as place:
+    with make_cluster("lite") as source, make_cluster("lite") as target:
         if how == "mirror":
             experiment = mirrored(*load, drain_timeout_s=3.0)
             addresses = Addresses(source.bootstrap, target.bootstrap)
         else:
-            experiment = shared(*load, producers=2 if how == "spark" else 1)
+            experiment = shared(*load)
             addresses = Addresses(source.bootstrap)
-        run_workload(
-            experiment, addresses=addresses, run_dir=Path(run_dir), watch=watch, place=place
-        )
+        run_workload(experiment, addresses=addresses, run_dir=Path(run_dir), watch=watch)
 
 
-def shared(name: str, messages: int, rate: float, *, producers: int) -> ExperimentSpec:
+def shared(name: str, messages: int, rate: float) -> ExperimentSpec:
     wishes: dict[str, Any] = {
         "transaction_messages": 500,
         "abort_every": 5,
         "transaction_timeout_ms": 10_000,
     }
-    spec = single(name, messages, rate, drain_timeout_s=30.0, **wishes)
+    spec = single(name, messages, rate, drain_timeout_s=60.0, **wishes)
     consumers = ConsumersSpec(
         2,
         settings={"in_group": True, "session_timeout_ms": 6_000},
         fetching={"isolation": "read_committed"},
     )
-    return replace(spec, producers=replace(spec.producers, count=producers), consumers=consumers)
-
-
-@contextmanager
-def place_of(how: str) -> Iterator[Place]:
-    if how != "spark":
-        yield Place()
-        return
-    from shoal.pipeline.placement import SparkPlacement
-    from shoal.pipeline.session import start_session, stop_session
-
-    session = start_session("local-cluster[2,4,1024]")
-    try:
-        placement = SparkPlacement(session)
-        placement.wait_for_executors(2)
-        placement.wait_for_slots(6)
-        yield Place(placement, placement.host)
-    finally:
-        stop_session(session)
+    return replace(spec, consumers=consumers)
 
 
 if __name__ == "__main__":
