@@ -99,6 +99,23 @@ def test_a_producer_may_repeat_its_last_five_after_any_end(tmp_path: Path, ended
     again.close()
 
 
+@pytest.mark.parametrize("cut_bytes", [1, 20, 61, 75, 200])
+def test_a_log_that_was_cut_after_it_was_closed_ends_with_its_last_whole_batch(
+    tmp_path: Path, cut_bytes: int
+) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for number in range(20):
+        append(log, sent(number))
+    log.close()
+    last = max(tmp_path.glob("*.log"))
+    os.truncate(last, max(0, last.stat().st_size - cut_bytes))
+    again = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    assert again.end_offset == int(last.stem) + last.stat().st_size // len(sent(0))
+    assert len(everything_in(again)) == again.end_offset * len(sent(0))
+    append(again, sent(again.end_offset))
+    again.close()
+
+
 def test_a_damaged_snapshot_is_removed_and_costs_nothing_but_time(tmp_path: Path) -> None:
     log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
     for sequence in range(20):

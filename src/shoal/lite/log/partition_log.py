@@ -114,7 +114,10 @@ class PartitionLog:
             segment = Segment(self.folder, base_offset)
             if segment.size and not segment.has_indexes():
                 break
-            self._open_trusted(segment, is_last=base_offset == bases[-1])
+            if not self._open_trusted(segment, is_last=base_offset == bases[-1]):
+                _logger.warning("%s: was changed since it was closed", self.folder)
+                ended = Ended.UNKNOWN
+                break
         unsure = bases[len(self._segments) :]
         self._restore_producers(unsure[0] if unsure else self.end_offset)
         if unsure and ended is Ended.UNKNOWN:
@@ -158,18 +161,23 @@ class PartitionLog:
             Segment(self.folder, bases.pop(0)).delete()
         return bases
 
-    def _open_trusted(self, segment: Segment, *, is_last: bool) -> None:
-        """Take a segment as it is."""
+    def _open_trusted(self, segment: Segment, *, is_last: bool) -> bool:
+        """Take a segment as it is, if it is as it was left."""
         interval_bytes = self.settings.index_interval_bytes
         if is_last and segment.size == 0:
             segment.create_index(interval_bytes)
             self.end_offset = segment.base_offset
         elif is_last:
-            self.end_offset = segment.resume(interval_bytes)
+            end_offset = segment.resume(interval_bytes)
+            if end_offset is None:
+                segment.close()
+                return False
+            self.end_offset = end_offset
         else:
             segment.open_sealed()
             self._flusher.sealed(segment)
         self._segments.append(segment)
+        return True
 
     def _open_unsure(self, bases: list[int], *, checks_all: bool) -> None:
         """Check segments, and cut the log behind the last valid batch."""

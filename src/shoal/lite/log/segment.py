@@ -34,6 +34,7 @@ from shoal.lite.log.indexes import (
 )
 from shoal.lite.log.scan import (
     LARGEST_RELATIVE_OFFSET,
+    DamagedLog,
     Found,
     headers,
     valid_headers,
@@ -131,8 +132,11 @@ class Segment:
         self._write_indexes(builder)
         return next_offset, cut_bytes
 
-    def resume(self, interval_bytes: int) -> int:
-        """Go on after a clean end: take the indexes as they are. Returns the next offset."""
+    def resume(self, interval_bytes: int) -> int | None:
+        """Go on after a clean end: take the indexes as they are. Returns the next offset.
+
+        None if the file does not end with a whole batch: somebody changed it since.
+        """
         builder = IndexBuilder(self.base_offset, interval_bytes)
         builder.resume(
             offsets=self._path(OFFSET_INDEX_SUFFIX).read_bytes(),
@@ -140,11 +144,15 @@ class Segment:
         )
         next_offset = self.base_offset
         last_entry = builder.offsets.last()
-        start = last_entry[1] if last_entry else 0
-        for _, header in headers(self.read_at, start, self.size):
-            next_offset = header.last_offset + 1
+        end = last_entry[1] if last_entry else 0
+        try:
+            for position, header in headers(self.read_at, end, self.size):
+                next_offset = header.last_offset + 1
+                end = position + header.size
+        except DamagedLog:
+            return None
         self._builder = builder
-        return next_offset
+        return next_offset if end == self.size else None
 
     def has_indexes(self) -> bool:
         return all(
