@@ -43,8 +43,8 @@ from shoal.lite.raft.driver import drive
 from shoal.lite.raft.messages import Message, VoteRequest
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode
+from shoal.lite.simulation.disk import Fuse, QuorumDisk
 from shoal.model.errors import ShoalError
-from support.raft_disk import MemoryDisk
 from support.raft_words import described, described_action, entry_text
 
 CONFIG = RaftConfig(
@@ -58,11 +58,11 @@ CONFIG = RaftConfig(
 _DELIVERY_LIMIT = 500
 
 
-class Echo(MemoryDisk):
+class Echo(QuorumDisk):
     """A disk that tells what is written to it."""
 
     def __init__(self, voters: Voters, tell: Callable[[Action], None]) -> None:
-        super().__init__(voters)
+        super().__init__(voters, Fuse())
         self._tell = tell
 
     def perform(self, action: StorageAction) -> None:

@@ -38,7 +38,7 @@ from shoal.lite.raft.log import RaftLog
 from shoal.lite.raft.messages import Message
 from shoal.lite.raft.model import Entry, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode, Role
-from support.raft_disk import MemoryDisk
+from shoal.lite.simulation.disk import Fuse, QuorumDisk
 
 # Within this time a calm quorum must have found itself.
 CALM_MS = 20_000
@@ -115,7 +115,7 @@ class World:
         first_voters = Voters(
             Voter(key.id, key.directory) for key in self.keys.values() if key.id <= weather.voters
         )
-        self.disks = {node_id: MemoryDisk(first_voters) for node_id in ids}
+        self.disks = {node_id: QuorumDisk(first_voters, Fuse()) for node_id in ids}
         # Those that count, as of the last entry that was committed.
         self.voters = first_voters
         self.nodes: dict[int, RaftNode] = {}
@@ -379,20 +379,13 @@ class World:
     def _check_matching(self, node_id: int, base_offset: int, entries: tuple[Entry, ...]) -> None:
         """Equal entries with equal predecessors, everywhere: then histories are equal too."""
         disk = self.disks[node_id]
-        previous = self._last_epoch_before(disk, base_offset)
+        previous = disk.last_epoch_before(base_offset)
         offset = base_offset
         for entry in entries:
             found = self._histories.setdefault((offset, entry.epoch), (entry, previous))
             self.require(found == (entry, previous), "MetadataLogMatching", node_id)
             previous = entry.epoch
             offset += entry.count
-
-    @staticmethod
-    def _last_epoch_before(disk: MemoryDisk, offset: int) -> int:
-        for base, entry in reversed(disk.entries.items()):
-            if base < offset:
-                return entry.epoch
-        return 0 if disk.snapshot is None else disk.snapshot.id.epoch
 
     def _check_committed(self, node: RaftNode, base_offset: int, entries: Sequence[Entry]) -> None:
         offset = base_offset
@@ -412,7 +405,7 @@ class World:
         if not self.committed:
             return
         base, entry = next(reversed(self.committed.items()))
-        have = [node_id for node_id, disk in self.disks.items() if _holds(disk, base, entry)]
+        have = [node_id for node_id, disk in self.disks.items() if disk.holds(base, entry)]
         count = sum(node_id in self.voters.ids for node_id in have)
         self.require(count >= self.voters.majority, "MajorityReachedHighWatermark", have)
 
@@ -420,12 +413,6 @@ class World:
         if not condition:
             who = detail.id if isinstance(detail, RaftNode) else detail
             raise Violated(f"{invariant} ({who}) at {self.now_ms} ms")
-
-
-def _holds(disk: MemoryDisk, base: int, entry: Entry) -> bool:
-    if base + entry.count <= disk.start_offset:
-        return True
-    return disk.entries.get(base) == entry
 
 
 def _has_entry(log: RaftLog, offset: int, entry: Entry) -> bool:

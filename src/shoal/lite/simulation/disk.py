@@ -78,10 +78,10 @@ class QuorumDisk:
             case PersistVote(state):
                 self.quorum = state
             case AppendEntries(_, entries):
-                for entry in entries[:-1]:
+                for place, entry in enumerate(entries):
+                    if place:
+                        self._fuse.burn()
                     self._append(entry)
-                    self._fuse.burn()
-                self._append(entries[-1])
             case TruncateTo(offset):
                 self.entries = {base: e for base, e in self.entries.items() if base < offset}
                 self.end_offset = offset
