@@ -36,6 +36,8 @@ def test_the_readme_names_only_commands_that_are_tried_here() -> None:
         PRODUCE,
         AUDIT_BOTH,
         BENCH,
+        EXPERIMENT,
+        *CHECKED,
         *FROM_ELSEWHERE,
         *RUNS,
     }
@@ -54,6 +56,13 @@ PRODUCE = (
 )
 AUDIT_BOTH = "shoal audit here there"
 BENCH = "shoal bench --producers 2 --consumers 2 --messages 20000"
+EXPERIMENT = "shoal run mirror-correctness"
+# These take minutes: whether they would run is checked.
+CHECKED = [
+    "shoal run --list",
+    "shoal run source-broker-killed --engine apache --set mirror.kind=mm2",
+    "shoal sweep consistency --vary producer.acks=0,1,all --vary in_flight=1,5 --repeat 3",
+]
 FROM_ELSEWHERE = [
     "shoal cluster status",
     "shoal cluster pause 1",
@@ -147,6 +156,26 @@ def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> N
     assert bench.returncode == 0, said
     for text in ("PROVEN", "from sent to consumed", "sent range", "output range", "every message"):
         assert text in shown
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_an_experiment_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    with shell(EXPERIMENT, environment, tmp_path) as run:
+        shown, said = run.communicate(timeout=500)
+    assert run.returncode == 0, said
+    assert "PROVEN: All 20,000 acknowledged messages were delivered" in shown
+
+
+@pytest.mark.parametrize("command", CHECKED)
+def test_longer_experiments_could_run(
+    command: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    with shell(f"{command} --dry-run", environment, tmp_path) as run:
+        shown, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert shown
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_the_python_example_runs() -> None:

@@ -13,6 +13,7 @@ from support.lite_clusters import (
     Load,
     create_topic,
     eventually,
+    goes_as_expected,
     in_sync,
     kill_all_at_once,
     partition_of,
@@ -60,12 +61,12 @@ def test_the_last_broker_serves_reads_and_in_one_profile_writes(profile: str) ->
         create_topic(cluster, "t", 1, 3)
         assert send(cluster, "t", b"a", b"b") == [None, None]
         cluster.kill(partition_of(cluster, "t").leader)
-        assert _try_to_send(cluster, b"c", in_vain=profile == "strict")
+        assert goes_as_expected(cluster, b"c", in_vain=profile == "strict")
         cluster.kill(partition_of(cluster, "t").leader)
         [last] = cluster.nodes()
         eventually(lambda: partition_of(cluster, "t").leader == last.id)
         assert read(cluster, "t")[0][:2] == [b"a", b"b"]
-        assert _try_to_send(cluster, b"d", in_vain=profile != "available")
+        assert goes_as_expected(cluster, b"d", in_vain=profile != "available")
         for broker_id in {1, 2, 3} - {last.id}:
             cluster.restart(broker_id)
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
@@ -75,12 +76,6 @@ def test_the_last_broker_serves_reads_and_in_one_profile_writes(profile: str) ->
         if profile == "available":
             assert values == [b"a", b"b", b"c", b"d", b"e"]
         eventually(lambda: replicas_are_equal(cluster, "t"))
-
-
-def _try_to_send(cluster: LiteCluster, value: bytes, *, in_vain: bool) -> bool:
-    """Whether it went as expected; what is in vain is given up soon."""
-    outcome = send(cluster, "t", value, **({"message_timeout_ms": 1500} if in_vain else {}))
-    return outcome == (["_MSG_TIMED_OUT"] if in_vain else [None])
 
 
 def test_all_are_killed_at_once_and_nothing_is_missing(tmp_path: Path) -> None:

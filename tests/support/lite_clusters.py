@@ -77,6 +77,12 @@ def send(cluster: LiteCluster, topic: str, *values: bytes, **settings: Any) -> l
     return outcomes
 
 
+def goes_as_expected(cluster: LiteCluster, value: bytes, *, in_vain: bool) -> bool:
+    """Send to `t`, and say whether it went as expected; what is in vain is given up soon."""
+    outcome = send(cluster, "t", value, **({"message_timeout_ms": 1500} if in_vain else {}))
+    return outcome == (["_MSG_TIMED_OUT"] if in_vain else [None])
+
+
 def read(cluster: LiteCluster, topic: str, partitions: int = 1) -> dict[int, list[bytes]]:
     """Everything below the high watermarks, by partition."""
     settings = {
