@@ -8,6 +8,7 @@ import pytest
 from shoal.lite.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Change, Setting, Source
 from shoal.wire.api_keys import ApiKey
 from support.lite_client import PlainClient
+from support.lite_clusters import eventually
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -107,12 +108,14 @@ def test_a_value_is_the_topics_or_the_brokers_or_the_default(
         assert alter(client, BROKER, "", ("message.max.bytes", SET, "2000000")) == 0
         assert alter(client, BROKER, "1", ("message.max.bytes", SET, "3000000")) == 0
         assert alter(client, TOPIC, topic, ("max.message.bytes", SET, "4000000")) == 0
-        assert told("max.message.bytes") == [
+        layers = [
             ("max.message.bytes", "4000000", Source.TOPIC),
             ("message.max.bytes", "3000000", Source.DYNAMIC_BROKER),
             ("message.max.bytes", "2000000", Source.DYNAMIC_DEFAULT_BROKER),
             default,
         ]
+        # A change is acknowledged before the broker acts on it.
+        eventually(lambda: told("max.message.bytes") == layers)
         everywhere = describe(client, BROKER, "")["message.max.bytes"]
         assert [(one.value, one.source) for one in everywhere.synonyms] == [
             ("2000000", Source.DYNAMIC_DEFAULT_BROKER)
@@ -121,7 +124,7 @@ def test_a_value_is_the_topics_or_the_brokers_or_the_default(
         alter(client, BROKER, "", ("message.max.bytes", DELETE, None))
         alter(client, BROKER, "1", ("message.max.bytes", DELETE, None))
     assert alter(client, TOPIC, topic, ("max.message.bytes", DELETE, None)) == 0
-    assert told("max.message.bytes") == [default]
+    eventually(lambda: told("max.message.bytes") == [default])
 
 
 def test_lists_grow_and_shrink(client: PlainClient, topic: str) -> None:
@@ -129,11 +132,11 @@ def test_lists_grow_and_shrink(client: PlainClient, topic: str) -> None:
         return str(describe(client, TOPIC, topic, "cleanup.policy")["cleanup.policy"].value)
 
     assert alter(client, TOPIC, topic, ("cleanup.policy", APPEND, "compact")) == 0
-    assert policy() == "delete,compact"
+    eventually(lambda: policy() == "delete,compact")
     assert alter(client, TOPIC, topic, ("cleanup.policy", APPEND, "compact")) == 0
-    assert policy() == "delete,compact"
+    eventually(lambda: policy() == "delete,compact")
     assert alter(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
-    assert policy() == "compact"
+    eventually(lambda: policy() == "compact")
 
 
 INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC = 40, 42, 3
