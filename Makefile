@@ -78,10 +78,6 @@ prove-coordinators: setup ## 50 kills each of group and transaction coordinators
 prove-audit: setup ## 100,000 planted anomalies and a second judge; writes docs/proofs/audit.md
 	$(BIN)/shoal audit --self-test --plantings 100000 --report docs/proofs/audit.md
 
-.PHONY: prove-presets
-prove-presets: setup ## every preset on Kafka Lite and on Apache Kafka, with a verdict; writes docs/proofs/presets.md
-	$(BIN)/python scripts/prove_presets.py --report docs/proofs/presets.md
-
 .PHONY: bench-%
 bench-%: setup ## run one benchmark, e.g. bench-columnar-decode; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.$(subst -,_,$*)

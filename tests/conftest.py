@@ -9,6 +9,7 @@ import asyncio
 import functools
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,10 @@ pytest_plugins = [
 ]
 
 PATIENCE_S = 20.0
+# A shell without job control lets what it starts in the background ignore Ctrl-C, and so would
+# everything that tests start, and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_JVM_FIXTURES = {
     "apache_bootstrap",
     "apache_cluster",
