@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -50,8 +51,9 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
 def worker(process: subprocess.Popen[str], log_name: str) -> psutil.Process:
     """The worker that writes this log."""
     for child in children(process):
-        if any(log_name in file.path for file in child.open_files()):
-            return child
+        with suppress(psutil.NoSuchProcess):  # some end just now
+            if any(log_name in file.path for file in child.open_files()):
+                return child
     raise AssertionError(f"no process writes {log_name}")
 
 

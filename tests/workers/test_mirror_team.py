@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import psutil
@@ -50,11 +51,12 @@ async def _await_topic(bootstrap: str, topic: str) -> None:
 
 
 def _workers() -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "shoal.workers.main" in " ".join(process.cmdline())
-    ]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # some end just now
+            if "shoal.workers.main" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
