@@ -13,7 +13,6 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.sessions import new_identity
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.producers import last_sequence_of
@@ -28,11 +27,6 @@ from support.mirror_kills import MIRROR, MirrorKills
 from support.topic_reader import SILENT, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture

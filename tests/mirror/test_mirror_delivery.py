@@ -1,14 +1,12 @@
 """At least once, in transactions, and what is chosen for records that are too old; Kafka Lite."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
@@ -22,23 +20,6 @@ from support.mirror_copies import (
     mirror_all,
 )
 from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transactional"])

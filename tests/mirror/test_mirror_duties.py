@@ -18,7 +18,6 @@ from confluent_kafka import Producer
 
 from shoal.client.results import EARLIEST
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, HeartbeatRules, MirrorConfig, TopicRules
 from shoal.mirror.control import order
@@ -32,25 +31,18 @@ from support.topic_reader import SILENT, read_topic
 
 
 @pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
-
-
-@pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-@pytest.fixture(scope="module")
-def source() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
+@pytest.fixture(scope="module", name="source")
+def source_address(source: LiteCluster) -> str:
+    return source.bootstrap
 
 
-@pytest.fixture(scope="module")
-def target() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
+@pytest.fixture(scope="module", name="target")
+def target_address(target: LiteCluster) -> str:
+    return target.bootstrap
 
 
 def _config(source: str, target: str, topic: str, **options: Any) -> MirrorConfig:

@@ -19,7 +19,6 @@ from confluent_kafka import Producer
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, MirrorLimits
 from shoal.mirror.positions import read_positions
@@ -30,23 +29,6 @@ from support.topic_reader import SILENT, read_topic
 
 PARTITIONS = 3
 COPIED = 30_000
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
 
 
 def _client(cluster: LiteCluster) -> Client:

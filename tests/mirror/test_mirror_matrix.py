@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from support.engines import running_cluster
 from support.mirror_copies import config_of, make_topic, mirror_all, verified
 from support.topic_reader import SILENT
@@ -18,11 +17,6 @@ from support.topic_reader import SILENT
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 300
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_topics.py"
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from shoal.client.client import Client
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.handlers import load_handler
@@ -23,11 +22,6 @@ from support.topic_reader import read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 2000
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
 
 
 @pytest.fixture

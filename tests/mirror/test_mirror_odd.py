@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 
 from shoal.client.results import EARLIEST, LATEST
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, TopicRules
 from shoal.mirror.deep import DeepRules
@@ -33,20 +32,9 @@ DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-appen
 BIG: dict[str, Any] = {"batch_num_messages": 1000, "linger_ms": 300, "batch_size": 4_000_000}
 
 
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
-
-
 @pytest.fixture(scope="module")
 def source() -> Iterator[LiteCluster]:
     with LiteCluster(properties={"log.cleaner.backoff.ms": "100"}) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
         yield cluster
 
 

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import pytest
 
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
@@ -23,21 +22,14 @@ from support.mirror_runs import PATIENCE_S, Running, client, fill, make, running
 from support.topic_reader import read_topic
 
 
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
+@pytest.fixture(scope="module", name="source")
+def source_address(source: LiteCluster) -> str:
+    return source.bootstrap
 
 
-@pytest.fixture(scope="module")
-def source() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
+@pytest.fixture(scope="module", name="target")
+def target_address(target: LiteCluster) -> str:
+    return target.bootstrap
 
 
 def _config(source: str, target: str, topics: str, **rules: Any) -> MirrorConfig:

@@ -17,7 +17,6 @@ from shoal.client.client import Client
 from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.group_offsets import committed_offsets
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.config import GroupRules, MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
 from shoal.mirror.translation import GroupSync, Translator
@@ -27,21 +26,14 @@ from support.mirror_runs import PATIENCE_S, client, make, running
 from support.topic_reader import SILENT
 
 
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
+@pytest.fixture(scope="module", name="source")
+def source_address(source: LiteCluster) -> str:
+    return source.bootstrap
 
 
-@pytest.fixture(scope="module")
-def source() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[str]:
-    with LiteCluster() as cluster:
-        yield cluster.bootstrap
+@pytest.fixture(scope="module", name="target")
+def target_address(target: LiteCluster) -> str:
+    return target.bootstrap
 
 
 def _config(source: str, target: str, topic: str, **options: Any) -> MirrorConfig:

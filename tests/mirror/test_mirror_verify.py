@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -21,18 +20,6 @@ from support.topic_reader import SILENT
 
 COUNT = 200
 Sent = list[tuple[str, str, int]]  # key, value, timestamp
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
 
 
 Both = tuple[LiteCluster, LiteCluster]

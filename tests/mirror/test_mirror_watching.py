@@ -1,12 +1,10 @@
 """What a source does behind a mirror's back: deletes, truncates, is made again, mirrors back."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import flow
 from shoal.mirror.config import CopyRules
 from shoal.mirror.routes import Route
 from shoal.mirror.watching import check_cycles, place
@@ -17,23 +15,6 @@ from support.mirror_copies import client, config_of, fill, make_topic, mirror_al
 from support.mirror_runs import running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
-
-
-@pytest.fixture(autouse=True)
-def told_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "STATUS_EVERY_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

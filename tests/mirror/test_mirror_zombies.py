@@ -1,7 +1,6 @@
 """Mirrors that were paused, replaced and resumed: nothing comes twice, however old it is."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,6 @@ from support.mirror_kills import MirrorKills
 RECORDS = 3_000
 HOUR_MS = 3_600_000
 THROTTLE = ("--max-bytes-per-s", "40000")
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[LiteCluster]:
-    with LiteCluster() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize(
