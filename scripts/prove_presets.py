@@ -1,11 +1,12 @@
-"""Run every preset as it stands, by one command each, on Kafka Lite and on Apache Kafka.
+"""Run presets as they stand, by one command each, on Kafka Lite and on Apache Kafka.
 
     python scripts/prove_presets.py --report docs/proofs/presets.md
-    python scripts/prove_presets.py --engine apache --presets consistency --kafka 2.8.1,3.9.2
+    python scripts/prove_presets.py --engine apache --preset consistency --kafka 2.8.1 --report …
 
-Exit code 1 if one ends without a verdict, with a violated one, or after more than 5 minutes.
-With --kafka each preset runs once for each of these versions of Apache Kafka. With --results
-outcomes are kept in a file, and what stands there is not run again.
+Exit code 1 if one ends without a verdict, with another one than it should, or after more than 5
+minutes. `--engine`, `--preset` and `--kafka` (versions of Apache Kafka) choose, and may be
+repeated. Each command becomes rows of the report, in the place of the older rows of the same
+preset on the same engine; other rows stay.
 """
 
 import argparse
@@ -16,18 +17,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from shoal.experiment.presets import find, presets
 from shoal.experiment.spec import load_variants
-from shoal.runtime.conditions import conditions
+from shoal.runtime.conditions import code_version, conditions
+from shoal.systems.jars import NEWEST_KAFKA
 
 LIMIT_S = 300.0
 KILL_AFTER_S = 600.0
-# 0 proven, 5 inconclusive: a run with acks=0 proves nothing, and says so.
-GOOD = (0, 5)
-HEAD = (
+ENGINES = ("lite", "apache")
+# With acks=0 nothing is acknowledged: such a run proves nothing, and says so.
+GOOD_VERDICTS = ("proven", "inconclusive")
+# What one of them is there to show: an acknowledged message that is gone.
+VIOLATED = ("leader-lost", "acks-1")
+COLUMNS = (
     "preset",
     "variant",
     "engine",
@@ -37,33 +44,45 @@ HEAD = (
     "lost",
     "yield",
     "harvest",
-    "duplication",
+    "duplicates",
     "order",
     "latency p50 / p99, ms",
     "mirror CPU s",
     "MB",
+    "date",
+    "code",
 )
+NOTES = """\
+With acks=0 nothing is acknowledged, so nothing is proven and there is no yield; `leader-lost` with
+acks=1 is there to be violated. Where there are several groups of consumers the numbers are those of
+the worst. One command runs all variants of a preset. Faults are in the files of the presets."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One command."""
+class Row:
+    """One variant of one command, as it stands in the report."""
 
-    preset: str
-    engine: str
-    seconds: float
-    exit_code: int
-    rows: list[str]  # of the table, one for each run
+    cells: tuple[str, ...]
+
+    @property
+    def command(self) -> tuple[str, str]:
+        return self.cells[0], self.cells[2]
 
     @property
     def is_good(self) -> bool:
-        return self.exit_code in GOOD and self.seconds <= LIMIT_S and bool(self.rows)
+        preset, variant, _, seconds, verdict = self.cells[:5]
+        if float(seconds or 0) > LIMIT_S:
+            return False
+        return verdict == "violated" if (preset, variant) == VIOLATED else verdict in GOOD_VERDICTS
+
+    def __str__(self) -> str:
+        return f"| {' | '.join(self.cells)} |"
 
 
-def prove(preset: str, engine: str, version: str | None) -> Outcome:
+def prove(preset: str, engine: str, version: str | None) -> list[Row]:
     """Runs `shoal run` and reads what it left."""
-    named = f"{engine} {version}" if version else engine
     versions = [f"--set={role}.version={version}" for role in roles(preset) if version]
+    begin = datetime.now(UTC).date().isoformat(), code_version("src").removeprefix("commit ")
     with tempfile.TemporaryDirectory(prefix="shoal-presets-") as folder:
         command = [sys.executable, "-m", "shoal", "--quiet", "run", preset]
         command += ["--engine", engine, "--runs-dir", folder, *versions]
@@ -71,106 +90,108 @@ def prove(preset: str, engine: str, version: str | None) -> Outcome:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=KILL_AFTER_S, check=False
         )
-        seconds = time.monotonic() - started
-        rows = list(_rows(Path(folder), preset, named, f"{seconds:.0f}"))
-    if done.returncode not in GOOD:
-        print(done.stdout[-2000:], done.stderr[-2000:])
-    return Outcome(preset, named, seconds, done.returncode, rows)
+        seconds = f"{time.monotonic() - started:.0f}"
+        results = sorted(Path(folder).glob("*/result.json"))
+        named = f"{engine} {version}" if version else engine
+        rows = []
+        for file in results:
+            variant = file.parent.name.partition(preset)[2].strip("-") or "-"
+            shown = _cells(json.loads(file.read_text()))
+            rows.append(Row((preset, variant, named, seconds, *shown, *begin)))
+            seconds = ""  # one command, one time
+    if len(rows) < len(load_variants(find(preset))):
+        empty = [""] * (len(COLUMNS) - 7)
+        said = f"NONE, exit code {done.returncode}"
+        rows.append(Row((preset, "-", named, seconds, said, *empty, *begin)))
+    if not all(row.is_good for row in rows):
+        print(done.stdout[-4000:], done.stderr[-4000:])
+    return rows
 
 
 def roles(preset: str) -> list[str]:
     return list(load_variants(find(preset))[0].clusters)
 
 
-def _rows(folder: Path, preset: str, engine: str, seconds: str) -> Iterator[str]:
-    for file in sorted(folder.glob("*/result.json")):
-        result = json.loads(file.read_text())
-        metrics = result["metrics"]
-        variant = file.parent.name.partition(preset)[2].strip("-") or "-"
-        latency = metrics["latency_us"]["e2e_intended"]
-        used = (result.get("mirror") or {}).get("usage") or {}
-        cells = [
-            preset,
-            variant,
-            engine,
-            seconds,
-            result["verdict"],
-            f"{metrics['attempts']:,}",
-            f"{metrics['lost']:,}",
-            _ratio(metrics["yield"]),
-            _ratio(metrics["harvest"]),
-            _ratio(metrics["duplication"]),
-            _ratio(metrics["order"]),
-            f"{latency['p50'] / 1000:.0f} / {latency['p99'] / 1000:.0f}",
-            f"{used['cpu_s']:.1f}" if used else "-",
-            f"{used['peak_memory_bytes'] / 1e6:.0f}" if used else "-",
-        ]
-        yield f"| {' | '.join(cells)} |"
-        seconds = ""  # one command, one time
+def _cells(result: dict[str, Any]) -> Iterator[str]:
+    metrics = result["metrics"]
+    latency = metrics["latency_us"]["e2e_intended"]
+    used = (result.get("mirror") or {}).get("usage") or {}
+    yield result["verdict"]
+    yield f"{metrics['attempts']:,}"
+    yield f"{metrics['lost']:,}"
+    yield from (_ratio(metrics[name]) for name in ("yield", "harvest", "duplication", "order"))
+    yield f"{latency['p50'] / 1000:.0f} / {latency['p99'] / 1000:.0f}"
+    yield f"{used['cpu_s']:.1f}" if used else "-"
+    yield f"{used['peak_memory_bytes'] / 1e6:.0f}" if used else "-"
 
 
 def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def report(outcomes: list[Outcome]) -> str:
-    """The proof, as Markdown."""
-    bad = [one for one in outcomes if not one.is_good]
-    said = "each ended with a verdict that is not a violation, within 5 minutes"
+def write_report(path: Path, new: list[Row], seconds: float) -> None:
+    """The proof as Markdown: these rows, and those that stand there of other commands."""
+    kept = [row for row in _standing(path) if row.command not in {one.command for one in new}]
+    places = {name: place for place, name in enumerate(presets())}
+    rows = sorted([*kept, *new], key=lambda row: (places.get(row.cells[0], -1), row.cells[2]))
+    commands = {row.command for row in rows}
+    bad = sorted({row.command for row in rows if not row.is_good})
+    said = "each ended with the verdict that it should have, within 5 minutes"
     if bad:
-        said = "NOT PROVEN: " + ", ".join(f"{one.preset} on {one.engine}" for one in bad)
-    lines = "\n".join(row for one in outcomes for row in one.rows)
+        said = "NOT PROVEN: " + ", ".join(f"{preset} on {engine}" for preset, engine in bad)
+    table = "\n".join(map(str, rows))
     command = " ".join(["scripts/prove_presets.py", *sys.argv[1:]])
-    seconds = sum(one.seconds for one in outcomes)
-    return f"""# Proof: every preset, as it stands
+    shown = conditions(command, elapsed_s=seconds, packages=["pyspark"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"""# Proof: presets, as they stand
 
-`shoal run PRESET --engine ENGINE`, {len(outcomes)} commands: {said}.
+`shoal run PRESET --engine ENGINE`, {len(commands)} commands: {said}.
 
-| {" | ".join(HEAD)} |
-|{"---|" * len(HEAD)}
-{lines}
+| {" | ".join(COLUMNS)} |
+|{"---|" * len(COLUMNS)}
+{table}
 
-With acks=0 nothing is acknowledged, so nothing is proven and there is no yield. Where there are
-several groups of consumers the numbers are those of the worst. Faults are in the files of the
-presets.
+{NOTES}
 
-{conditions(command, elapsed_s=seconds, packages=["pyspark"])}
-"""
+The last command:
+
+{shown}
+""")
+
+
+def _standing(path: Path) -> Iterator[Row]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    for line in lines:
+        cells = tuple(cell.strip() for cell in line.strip("|").split("|"))
+        if len(cells) == len(COLUMNS) and cells[0] in presets():
+            yield Row(cells)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", action="append", choices=ENGINES)
+    parser.add_argument("--preset", action="append", choices=list(presets()))
+    parser.add_argument("--kafka", action="append", help=f"default: {NEWEST_KAFKA}")
+    parser.add_argument("--report", type=Path)
+    return parser.parse_args()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=["lite", "apache", "both"], default="both")
-    parser.add_argument("--presets", help="which, separated by commas; all by default")
-    parser.add_argument("--kafka", default="", help="versions of Apache Kafka, by commas")
-    parser.add_argument("--results", type=Path)
-    parser.add_argument("--report", type=Path)
-    options = parser.parse_args()
-    names = options.presets.split(",") if options.presets else list(presets())
-    engines = ["lite", "apache"] if options.engine == "both" else [options.engine]
-    outcomes = _kept(options.results)
-    done = {(one.preset, one.engine) for one in outcomes}
-    for name, engine, version in itertools.product(names, engines, options.kafka.split(",")):
-        wanted = version if engine == "apache" and version else None
-        if (name, f"{engine} {wanted}" if wanted else engine) in done:
-            continue
-        outcome = prove(name, engine, wanted)
-        print(f"{name} on {outcome.engine}: {outcome.seconds:.0f} s", flush=True)
-        print(*outcome.rows, sep="\n", flush=True)
-        outcomes.append(outcome)
-        if options.results is not None:
-            with options.results.open("a") as file:
-                file.write(json.dumps(asdict(outcome)) + "\n")
-    if options.report is not None:
-        options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(report(outcomes))
-    return 0 if all(one.is_good for one in outcomes) else 1
-
-
-def _kept(file: Path | None) -> list[Outcome]:
-    if file is None or not file.exists():
-        return []
-    return [Outcome(**json.loads(line)) for line in file.read_text().splitlines()]
+    options = _options()
+    wanted: list[tuple[str, str | None]] = []
+    for engine in options.engine or ENGINES:
+        versions = (options.kafka or [NEWEST_KAFKA]) if engine == "apache" else [None]
+        wanted += [(engine, version) for version in versions]
+    is_good = True
+    for preset, (engine, version) in itertools.product(options.preset or presets(), wanted):
+        started = time.monotonic()
+        rows = prove(preset, engine, version)
+        seconds = time.monotonic() - started
+        print(*rows, sep="\n", flush=True)
+        is_good &= all(row.is_good for row in rows)
+        if options.report is not None:
+            write_report(options.report, rows, seconds)
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":
