@@ -29,10 +29,10 @@ SHORT_SESSION = PROPERTIES | {
 
 
 def produce(bootstrap: str, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 20_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
     failures: list[object] = []
     producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert failures == [None]
 
 
@@ -41,7 +41,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     try:
-        messages = consumer.consume(count, timeout=20)
+        messages = consumer.consume(count, timeout=60)
         return [message.value() for message in messages]
     finally:
         consumer.close()
@@ -133,6 +133,26 @@ def test_three_brokers_survive_one(temporary: Path) -> None:
         produce(cluster.bootstrap, "survives", b"still here")
         assert [node.pid > 0 for node in cluster.nodes()] == [True, False, True]
         assert len(list(temporary.iterdir())) == 1
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.apache
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_broker_with_zookeeper_is_killed_and_comes_back(temporary: Path) -> None:
+    # A killed broker may come back only when ZooKeeper has given its session up.
+    properties = PROPERTIES | {"zookeeper.session.timeout.ms": "2000"}
+    with ApacheCluster(version="2.8.1", properties=properties) as cluster:
+        (node,) = cluster.nodes()
+        produce(cluster.bootstrap, "older", b"first")
+        cluster.kill(1)
+        assert view_of(cluster) is None
+        cluster.restart(1)
+        (again,) = cluster.nodes()
+        assert (again.port, again.pid != node.pid) == (node.port, True)
+        produce(cluster.bootstrap, "older", b"second")
+        assert consume(cluster.bootstrap, "older", 2) == [b"first", b"second"]
+        assert (cluster.log_dirs()[1] / "older-0").is_dir()
     assert list(temporary.iterdir()) == []
 
 
