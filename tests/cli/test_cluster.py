@@ -97,17 +97,21 @@ def test_faults_are_planted_listed_and_healed(
         return shoal(environment, "cluster", "fault", *arguments)
 
     assert fault("cut", "1", "2", "--one-way").returncode == 0
-    assert fault("slow", "2", "1", "--delay-ms", "20", "--one-way").returncode == 0
+    slow = ("slow", "2", "1", "--delay-ms", "20", "--bytes-per-s", "1MB", "--one-way")
+    assert fault(*slow).returncode == 0
+    assert fault("reset", "1", "2").returncode == 0
     assert fault("disk", "2", "--writes", "EIO").returncode == 0
     wanted = ("request", "1", "produce", "--times", "3", "--error", "NOT_ENOUGH_REPLICAS")
     assert fault(*wanted).returncode == 0
     found = json.loads(fault("list", "--output", "json").stdout)
     assert [one["kind"] for one in found] == ["link", "link", "disk", "request"]
     assert (found[0]["is_cut"], found[1]["delay_ms"]) == (True, 20)
+    assert found[1]["bytes_per_s"] == 1_000_000
     assert (found[3]["api_key"], found[3]["left"], found[3]["error_code"]) == (0, 3, 19)
     assert fault("heal").returncode == 0
     assert json.loads(fault("list", "--output", "json").stdout) == []
     assert fault("disk", "1").returncode == 2
+    assert fault("slow", "1", "2").returncode == 2
     for command in ("move-leader", "shrink-in-sync"):
         assert "topic-0" in fault(command, "topic", "0", "1").stderr
     assert "'teleport' is not known" in fault("request", "1", "teleport").stderr

@@ -1,7 +1,9 @@
 """Clients of a real cluster behind the proxy: librdkafka and our own client as judges."""
 
+import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
@@ -12,7 +14,7 @@ from shoal.faults.zones import Zones
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError
 from shoal.net.ways import Effect
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of
+from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
 
 PATIENCE_S = 60.0
 
@@ -107,6 +109,48 @@ def test_nodes_of_kafka_lite_mind_their_links(cluster: LiteCluster, network: Net
     network.relieve(numbers)
     eventually(lambda: in_sync(cluster, "links") == {1, 2, 3}, PATIENCE_S)
     assert cluster.faults() == []
+
+
+def test_a_narrow_link_between_nodes_slows_what_waits_for_all(
+    cluster: LiteCluster, network: Network
+) -> None:
+    create_topic(cluster, "narrow", 1, 3)
+    leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("narrow")
+    network.join("source", LiteNodeLinks(cluster))
+    assert send(cluster, "narrow", b"small") == [None]
+    ends = [f"source/{leader}"], [f"source/{followers[0]}"]
+    numbers = network.hinder(*ends, Effect(bytes_per_s=50_000))
+    numbers += network.hinder(*ends, Effect(bytes_per_s=1e9, delay_ms=1))
+    assert [fault["bytes_per_s"] for fault in cluster.faults()] == [50_000]
+    began = time.monotonic()
+    assert send(cluster, "narrow", b"x" * 50_000, message_timeout_ms=60_000) == [None]
+    assert time.monotonic() - began >= 1.0
+    network.relieve(numbers)
+    assert cluster.faults() == []
+
+
+def test_nodes_of_kafka_lite_connect_again_after_a_reset(
+    cluster: LiteCluster, network: Network
+) -> None:
+    create_topic(cluster, "reset", 1, 3)
+    leader, followers = ClusterAdmin({"bootstrap.servers": cluster.bootstrap}).replicas("reset")
+    network.join("source", LiteNodeLinks(cluster))
+    nodes = {node.id: node for node in cluster.nodes()}
+
+    def connections(follower: int) -> set[int]:
+        """The follower's ports of its connections to the leader."""
+        return {
+            one.laddr.port
+            for one in psutil.Process(nodes[follower].pid).net_connections("tcp")
+            if one.status == psutil.CONN_ESTABLISHED and one.raddr.port == nodes[leader].port
+        }
+
+    eventually(lambda: all(connections(follower) for follower in followers), PATIENCE_S)
+    hit = followers[0]
+    before = connections(hit)
+    network.reset([f"source/{leader}"], [f"source/{hit}"])
+    eventually(lambda: bool(connections(hit)) and not connections(hit) & before, PATIENCE_S)
+    assert send(cluster, "reset", b"goes on") == [None]
 
 
 def test_zones_are_apart_between_nodes_too(cluster: LiteCluster) -> None:

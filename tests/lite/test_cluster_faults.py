@@ -204,6 +204,10 @@ def test_what_is_no_fault_is_refused(three: LiteCluster) -> None:
         three.cut_link(2, 2)
     with pytest.raises(SystemFailure, match="no delay"):
         three.slow_link(1, 2, -1)
+    with pytest.raises(SystemFailure, match="no width"):
+        three.slow_link(1, 2, bytes_per_s=-1)
+    with pytest.raises(SystemFailure, match="two ends"):
+        three.reset_link(3, 3)
     with pytest.raises(SystemFailure, match="no error of a disk"):
         three.fail_disk(1, writes="EFUN")
     with pytest.raises(SystemFailure, match="no API 1000"):

@@ -161,6 +161,72 @@ async def test_a_slow_link_keeps_the_order(connection: Connection) -> None:
     assert loop.time() - began >= 0.07
 
 
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+async def test_a_narrow_link_lets_so_many_bytes_pass(
+    connection: Connection, direction: str
+) -> None:
+    links = Links()
+    links.made(2, connection)
+    links.change({2: Link(**{direction: Way(bytes_per_s=40)})})
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    frames = await asyncio.gather(*(ask(connection) for _ in range(4)))
+    assert [frame[3] for frame in frames] == [1, 2, 3, 4]
+    # An answer is four bytes, a request is that and its length.
+    assert loop.time() - began >= 4 * 4 / 40
+    held = ask(connection)
+    links.change({})
+    assert (await held)[3] == 5
+
+
+async def test_connections_share_a_narrow_link() -> None:
+    server = await asyncio.start_server(_echo, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    both = [await connect(host, port, max_in_flight=5, limit_bytes=1000) for _ in range(2)]
+    links = Links()
+    links.change({2: Link(incoming=Way(bytes_per_s=40)), 3: Link(Way(is_cut=True))})
+    for connection in both:
+        links.made(2, connection)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked = [ask(connection) for connection in both for _ in range(2)]
+    links.change({2: Link(incoming=Way(bytes_per_s=40))})  # which changes nothing here
+    await asyncio.gather(*asked)
+    assert loop.time() - began >= 4 * 4 / 40
+    for connection in both:
+        await connection.close()
+    server.close()
+
+
+async def test_a_reset_is_heard_at_both_ends_and_happens_once() -> None:
+    heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(65536):
+                pass
+        except ConnectionError as error:
+            heard.set_result(type(error).__name__)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    links = Links()
+    links.reset({2: 7})  # before this node was there
+    connection = await connect(host, port, max_in_flight=5, limit_bytes=1000)
+    links.made(2, connection)
+    waiting = ask(connection)
+    links.reset({2: 7, 3: 1})
+    assert not connection.is_closed
+    links.reset({2: 8, 3: 1})
+    with pytest.raises(ConnectionLost, match="was reset"):
+        await waiting
+    assert await asyncio.wait_for(heard, 60) == "ConnectionResetError"
+    await connection.close()
+    server.close()
+
+
 async def test_no_connection_is_made_over_a_cut_link() -> None:
     links = Links()
     links.change({2: Link(incoming=Way(True))})
@@ -178,14 +244,18 @@ async def test_no_connection_is_made_over_a_cut_link() -> None:
 def test_each_node_is_told_its_own_end_of_a_link() -> None:
     plan = FaultPlan()
     wish = {"kind": "link", "source": 1, "target": 2, "is_cut": True, "delay_ms": 0}
-    plan.plant(wish | {"one_way": True}, {1, 2, 3})
+    plan.plant(wish | {"bytes_per_s": 0, "one_way": True}, {1, 2, 3})
     assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
     assert plan.part_of(2)["links"] == {1: [FREE, Way(True)]}
     assert plan.part_of(3)["links"] == {}
     plan.plant({"kind": "isolate", "node": 3}, {1, 2, 3})
     assert plan.part_of(3)["links"] == {1: [Way(True)] * 2, 2: [Way(True)] * 2}
+    for _ in range(2):
+        plan.plant({"kind": "reset", "source": 3, "target": 1}, {1, 2, 3})
+    assert [plan.part_of(node)["resets"] for node in (1, 2, 3)] == [{3: 2}, {}, {1: 2}]
     plan.forget(3)
     assert plan.part_of(1)["links"] == {2: [Way(True), FREE]}
+    assert plan.part_of(1)["resets"] == {}
 
 
 def test_a_fault_goes_on_counting_when_others_come_and_when_its_node_is_restarted() -> None:

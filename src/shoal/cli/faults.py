@@ -5,7 +5,7 @@ from typing import Any
 import rich_click as click
 
 from shoal.cli import console
-from shoal.cli.options import output_option
+from shoal.cli.options import SIZE, output_option
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
 from shoal.systems import registry
@@ -25,7 +25,8 @@ def fault() -> None:
 
     \b
     shoal cluster fault cut 1 2                    nothing gets through between the two
-    shoal cluster fault slow 1 2 --delay-ms 200
+    shoal cluster fault slow 1 2 --delay-ms 200 --bytes-per-s 1MB
+    shoal cluster fault reset 1 2                  connections end, and are made again
     shoal cluster fault disk 3 --writes ENOSPC
     shoal cluster fault request 1 PRODUCE --times 3 --error NOT_ENOUGH_REPLICAS
     shoal cluster fault list
@@ -51,15 +52,30 @@ def cut_command(*, source: int, target: int, one_way: bool, name: str | None) ->
 @fault.command("slow")
 @click.argument("source", type=int)
 @click.argument("target", type=int)
-@click.option("--delay-ms", type=click.IntRange(1), required=True)
+@click.option("--delay-ms", type=click.IntRange(1), help="Everything comes so much later.")
+@click.option("--bytes-per-s", type=SIZE, help="So much passes in a second.")
 @_one_way_option
 @_name_option
 def slow_command(
-    *, source: int, target: int, delay_ms: int, one_way: bool, name: str | None
+    *, source: int, target: int, one_way: bool, name: str | None, **slow: int | None
 ) -> None:
-    """Let everything between two nodes come later."""
-    _lite(name).slow_link(source, target, delay_ms, one_way=one_way)
-    console.say(f"slow by {delay_ms} ms: {source} {'→' if one_way else '↔'} {target}")
+    """Let everything between two nodes come later, or little of it pass."""
+    found = {key: value for key, value in slow.items() if value}
+    if not found:
+        raise UsageError("nothing is slow about that link", remedy="say --delay-ms 200, for one")
+    _lite(name).slow_link(source, target, one_way=one_way, **found)
+    said = ", ".join(f"{key} {value}" for key, value in found.items())
+    console.say(f"slow ({said}): {source} {'→' if one_way else '↔'} {target}")
+
+
+@fault.command("reset")
+@click.argument("source", type=int)
+@click.argument("target", type=int)
+@_name_option
+def reset_command(*, source: int, target: int, name: str | None) -> None:
+    """End the connections between two nodes with a TCP reset; they may connect again."""
+    _lite(name).reset_link(source, target)
+    console.say(f"reset: {source} ↔ {target}")
 
 
 @fault.command("isolate")

@@ -39,13 +39,14 @@ _CORRELATION_ID: Final = Struct(">i")
 _LAST_CORRELATION_ID: Final = (1 << 31) - 1
 # The kernel takes at most this many parts at once (IOV_MAX on Linux and macOS).
 _MOST_PARTS: Final = 1024
+_RESET_ON_CLOSE: Final = Struct("ii").pack(1, 0)
 
 
 class Detour(Protocol):
     """A bad network on purpose: what passes goes through it, and on when it says so, in order."""
 
-    def outgoing(self, deliver: Callable[[], None]) -> None: ...
-    def incoming(self, deliver: Callable[[], None]) -> None: ...
+    def outgoing(self, deliver: Callable[[], None], size_bytes: int) -> None: ...
+    def incoming(self, deliver: Callable[[], None], size_bytes: int) -> None: ...
 
 
 class Carrier(Protocol):
@@ -163,6 +164,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def reset(self) -> None:
+        """Close at once with a TCP reset: the other end hears of it as if the way had broken."""
+        if self._transport is not None:
+            end = self._transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.abort(ConnectionLost(f"the connection to {self.address} was reset", sent=True))
+
     def retire(self) -> None:
         """Take no more requests; close when those under way are answered."""
         self._is_retired = True
@@ -197,11 +206,11 @@ class Connection(asyncio.BufferedProtocol):
             if self.detour is None:
                 self._take(answer)
             else:
-                self.detour.incoming(partial(self._take, answer))
+                self.detour.incoming(partial(self._take, answer), len(answer))
 
     def eof_received(self) -> bool:
         if self.detour is not None:
-            self.detour.incoming(self._on_eof)
+            self.detour.incoming(self._on_eof, 0)
             return True
         self._on_eof()
         return False
@@ -215,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.detour is None:
             self._on_lost(exc)
         else:
-            self.detour.incoming(partial(self._on_lost, exc))
+            self.detour.incoming(partial(self._on_lost, exc), 0)
         self._socket = None
         if not self._closed.done():
             self._closed.set_result(None)
@@ -272,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.detour is None:
             self._write(parts)
         else:
-            self.detour.outgoing(partial(self._write_late, parts))
+            self.detour.outgoing(partial(self._write_late, parts), sum(map(len, parts)))
 
     def _write_late(self, parts: list[Part]) -> None:
         # Held up until nobody is there any more, perhaps.

@@ -4,6 +4,7 @@ Thin: `shoal.faults` decides what is done and when, and here it is done.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
@@ -15,6 +16,7 @@ from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
+from shoal.net.ways import Effect
 from shoal.systems.clusters import Cluster
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import Supervisor
@@ -49,13 +51,20 @@ class LiteNodeLinks(ClusterNodes):
         super().__init__(cluster)  # type: ignore[arg-type]  # it lacks names, which nobody asks for
         self._lite = cluster
 
-    def set_link(self, source: int, target: int, *, is_cut: bool, delay_ms: float) -> None:
-        if is_cut:
+    def set_link(self, source: int, target: int, effect: Effect) -> None:
+        if effect.is_cut:
             self._lite.cut_link(source, target, one_way=True)
-        elif delay_ms:
-            self._lite.slow_link(source, target, round(delay_ms), one_way=True)
         else:
-            self._lite.heal_link(source, target, one_way=True)
+            self._lite.slow_link(
+                source,
+                target,
+                round(effect.delay_ms),
+                bytes_per_s=math.ceil(effect.bytes_per_s or 0),
+                one_way=True,
+            )
+
+    def reset_link(self, one: int, two: int) -> None:
+        self._lite.reset_link(one, two)
 
 
 class ClusterAdmin:

@@ -12,6 +12,7 @@ Rules of this file:
 """
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
 from shoal.net.loops import call_in
 from shoal.net.proxy import HOST, Proxy, Route
-from shoal.net.ways import Effect, Names
+from shoal.net.ways import Effect, Names, together
 
 CALL_LIMIT_S: Final = 60.0
 _PLAIN: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
@@ -36,8 +37,11 @@ class NodeLinks(Protocol):
 
     def node_ids(self) -> Sequence[int]: ...
 
-    def set_link(self, source: int, target: int, *, is_cut: bool, delay_ms: float) -> None:
+    def set_link(self, source: int, target: int, effect: Effect) -> None:
         """What one direction is like from now on."""
+
+    def reset_link(self, one: int, two: int) -> None:
+        """End the connections between two nodes."""
 
 
 def refuse_encrypted(cluster: str, client: Mapping[str, str]) -> None:
@@ -62,7 +66,7 @@ class Network:
         self._end: asyncio.Event
         self._routes: dict[tuple[Names, str, int], Route] = {}
         self._node_links: dict[str, NodeLinks] = {}
-        self._told: dict[tuple[str, int, int], tuple[bool, float]] = {}
+        self._told: dict[tuple[str, int, int], Effect] = {}
         self._telling = threading.Lock()
 
     # Starting and stopping
@@ -186,23 +190,27 @@ class Network:
 
     def reset(self, sources: Collection[str], targets: Collection[str]) -> None:
         self._call(lambda: self._proxy.reset(sources, targets))
+        ends = frozenset(sources), frozenset(targets)
+        for cluster, nodes in self._node_links.items():
+            for one, two in itertools.combinations(nodes.node_ids(), 2):
+                names = self.node_names(cluster, one), self.node_names(cluster, two)
+                if any(ends[0] & a and ends[1] & b for a, b in (names, names[::-1])):
+                    nodes.reset_link(one, two)
 
     def _tell_nodes(self) -> None:
         """Bring the links between nodes that mind them themselves up to date."""
         with self._telling:
             for cluster, nodes in self._node_links.items():
                 ids = list(nodes.node_ids())
-                for source, target in ((one, two) for one in ids for two in ids if one != two):
+                for source, target in itertools.permutations(ids, 2):
                     self._tell(cluster, nodes, source, target)
 
     def _tell(self, cluster: str, nodes: NodeLinks, source: int, target: int) -> None:
         names = self.node_names(cluster, source), self.node_names(cluster, target)
         found = self._call(lambda: self._proxy.hindrances.between(*names, born=0))
-        is_cut = any(one.effect.is_cut or one.effect.is_stalled for one in found)
-        delay_ms = sum(one.effect.delay_ms for one in found)
-        wanted = (is_cut, 0.0 if is_cut else delay_ms)
-        if self._told.get((cluster, source, target), (False, 0.0)) != wanted:
-            nodes.set_link(source, target, is_cut=is_cut, delay_ms=delay_ms)
+        wanted = together(one.effect for one in found)
+        if self._told.get((cluster, source, target), Effect()) != wanted:
+            nodes.set_link(source, target, wanted)
             self._told[cluster, source, target] = wanted
 
 

@@ -125,13 +125,15 @@ class AsyncLiteCluster:
     async def cut_link(self, source: int, target: int, *, one_way: bool = False) -> None:
         await _finished(lambda: self.cluster.cut_link(source, target, one_way=one_way))
 
-    async def slow_link(
-        self, source: int, target: int, delay_ms: int, *, one_way: bool = False
-    ) -> None:
-        await _finished(lambda: self.cluster.slow_link(source, target, delay_ms, one_way=one_way))
+    async def slow_link(self, source: int, target: int, delay_ms: int = 0, **how: Any) -> None:
+        """`how` is as in `LiteCluster.slow_link`."""
+        await _finished(lambda: self.cluster.slow_link(source, target, delay_ms, **how))
 
     async def heal_link(self, source: int, target: int, *, one_way: bool = False) -> None:
         await _finished(lambda: self.cluster.heal_link(source, target, one_way=one_way))
+
+    async def reset_link(self, source: int, target: int) -> None:
+        await _finished(lambda: self.cluster.reset_link(source, target))
 
     async def isolate(self, node_id: int) -> None:
         await _finished(lambda: self.cluster.isolate(node_id))

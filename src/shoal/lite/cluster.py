@@ -349,17 +349,32 @@ class LiteCluster:
 
         What is sent waits until the link is healed; nothing is reset. Clients are not affected.
         """
-        self._plant("link", source=source, target=target, is_cut=True, delay_ms=0, one_way=one_way)
+        self._link(source, target, is_cut=True, one_way=one_way)
 
-    def slow_link(self, source: int, target: int, delay_ms: int, *, one_way: bool = False) -> None:
-        """Let everything between two nodes take so much longer, each way or one."""
-        self._plant(
-            "link", source=source, target=target, is_cut=False, delay_ms=delay_ms, one_way=one_way
-        )
+    def slow_link(
+        self,
+        source: int,
+        target: int,
+        delay_ms: int = 0,
+        *,
+        bytes_per_s: int = 0,
+        one_way: bool = False,
+    ) -> None:
+        """Let everything between two nodes take so much longer, and so many bytes pass in a
+        second (0: any number), each way or one. In the place of what was said before."""
+        self._link(source, target, delay_ms=delay_ms, bytes_per_s=bytes_per_s, one_way=one_way)
 
     def heal_link(self, source: int, target: int, *, one_way: bool = False) -> None:
         """End what `cut_link` and `slow_link` began."""
-        self._plant("link", source=source, target=target, is_cut=False, delay_ms=0, one_way=one_way)
+        self._link(source, target, one_way=one_way)
+
+    def reset_link(self, source: int, target: int) -> None:
+        """End all connections between two nodes with a TCP reset; they may connect again."""
+        self._plant("reset", source=source, target=target)
+
+    def _link(self, source: int, target: int, **way: int) -> None:
+        free = {"is_cut": False, "delay_ms": 0, "bytes_per_s": 0}
+        self._plant("link", source=source, target=target, **(free | way))
 
     def isolate(self, node_id: int) -> None:
         """Cut a node off from all others, brokers and controllers."""

@@ -37,6 +37,17 @@ class Effect:
     bytes_per_s: float | None = None
 
 
+def together(effects: Iterable[Effect]) -> Effect:
+    """What several do to one link; nothing else counts where nothing passes."""
+    listed = list(effects)
+    if any(effect.is_cut or effect.is_stalled for effect in listed):
+        return Effect(is_cut=True)
+    rates = [effect.bytes_per_s for effect in listed if effect.bytes_per_s]
+    return Effect(
+        delay_ms=sum(effect.delay_ms for effect in listed), bytes_per_s=min(rates, default=None)
+    )
+
+
 class Hindrance:
     """One effect between places, and how long its bandwidth is spoken for."""
 

@@ -3,7 +3,7 @@
 A pair of sockets that is made for each process of a node and inherited by it: nobody else can
 speak here. Lines of JSON:
 
-    supervisor  {"number": 3, "links": …, "disk": …, "requests": …}   all faults of the node
+    supervisor  {"number": 3, "links": …, "resets": …, "disk": …, "requests": …}   all faults
     node        {"done": 3}            it does so from now on, or {"done": 3, "error": …}
     node        {"hit": 7}             a request met the fault with this number
 
@@ -155,6 +155,7 @@ class NodeEnd:
         try:
             self._requests.change(line["requests"])
             LINKS.change({int(peer): _link(ways) for peer, ways in line["links"].items()})
+            LINKS.reset({int(peer): count for peer, count in line["resets"].items()})
             if line["disk"] != self._disk:
                 self._disk = line["disk"]
                 set_fault(None if self._disk is None else DiskFault(**self._disk))

@@ -20,6 +20,7 @@ _HOWS = ("error", "hang-up", "lost-answer")
 FIRST_OF_OURS = 10_000
 _MOST_TIMES = 1_000_000_000
 _LONGEST_DELAY_MS = 3_600_000
+_MOST_BYTES_PER_S = 1_000_000_000_000
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class FaultPlan:
 
     # By the node that sends and the node that receives.
     ways: dict[tuple[int, int], Way] = field(default_factory=dict)
+    # How often links were reset: nothing lasts, so nothing is healed.
+    resets: dict[tuple[int, int], int] = field(default_factory=dict)
     disks: dict[int, dict[str, Any]] = field(default_factory=dict)
     requests: dict[int, tuple[int, RequestFault]] = field(default_factory=dict)
     _last_number: int = 0
@@ -40,6 +43,8 @@ class FaultPlan:
         try:
             if kind == "link":
                 return self._link(wish, node_ids)
+            if kind == "reset":
+                return self._reset(wish, node_ids)
             if kind == "isolate":
                 return self._isolate(wish, node_ids)
             if kind == "disk":
@@ -54,18 +59,26 @@ class FaultPlan:
         raise UsageError(f"there is no fault {kind!r}")
 
     def _link(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
-        source, target = (_known(wish[end], node_ids) for end in ("source", "target"))
-        if source == target:
-            raise UsageError(f"a link has two ends, and both are {source}")
-        way = Way(bool(wish["is_cut"]), int(wish["delay_ms"]))
+        source, target = _ends(wish, node_ids)
+        way = Way(bool(wish["is_cut"]), int(wish["delay_ms"]), int(wish["bytes_per_s"]))
         if not 0 <= way.delay_ms <= _LONGEST_DELAY_MS:
             raise UsageError(f"{way.delay_ms} ms is no delay", remedy="0 to an hour")
+        if not 0 <= way.bytes_per_s <= _MOST_BYTES_PER_S:
+            raise UsageError(
+                f"{way.bytes_per_s} bytes per second is no width", remedy="1 or more; 0: no limit"
+            )
         pairs = [(source, target)] if wish["one_way"] else [(source, target), (target, source)]
         for pair in pairs:
             if way == FREE:
                 self.ways.pop(pair, None)
             else:
                 self.ways[pair] = way
+        return {}
+
+    def _reset(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
+        source, target = _ends(wish, node_ids)
+        pair = min(source, target), max(source, target)
+        self.resets[pair] = self.resets.get(pair, 0) + 1
         return {}
 
     def _isolate(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
@@ -133,6 +146,7 @@ class FaultPlan:
     def forget(self, node_id: int) -> None:
         """A node is gone for good."""
         self.ways = {pair: way for pair, way in self.ways.items() if node_id not in pair}
+        self.resets = {pair: n for pair, n in self.resets.items() if node_id not in pair}
         self.disks.pop(node_id, None)
         self.requests = {n: one for n, one in self.requests.items() if one[0] != node_id}
 
@@ -146,6 +160,9 @@ class FaultPlan:
                 links.setdefault(source, [FREE, FREE])[1] = way
         return {
             "links": links,
+            "resets": {
+                sum(pair) - node_id: count for pair, count in self.resets.items() if node_id in pair
+            },
             "disk": self.disks.get(node_id),
             "requests": [
                 asdict(fault) for node, fault in self.requests.values() if node == node_id
@@ -165,6 +182,13 @@ class FaultPlan:
             if fault.left
         ]
         return found
+
+
+def _ends(wish: Mapping[str, Any], node_ids: Collection[int]) -> tuple[int, int]:
+    source, target = (_known(wish[end], node_ids) for end in ("source", "target"))
+    if source == target:
+        raise UsageError(f"a link has two ends, and both are {source}")
+    return source, target
 
 
 def _known(node_id: Any, node_ids: Collection[int]) -> int:
