@@ -11,35 +11,10 @@ from shoal.audit.judge import Sizes, audit
 from shoal.audit.plan import plan_cells
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.frames import MOST_READS_PER_ROW, reads_per_row
-from support.audit_ledgers import History, Row, clean_run, receive
+from support.audit_ledgers import History, Row, busy_run, clean_run
 
 # Small enough for several cells, walks and offset cells.
 SIZES = Sizes(150, 60, 50)
-
-
-def busy_run() -> History:
-    """A bit of everything: loss, disorder, copies, re-reads, faults, batches, transactions."""
-    history = clean_run(producers=2, lanes=3, count=40)
-    rows = history.rows["receipts"]
-    rows.insert(60, rows.pop(3))
-    del rows[10]
-    del rows[-1]
-    receive(history, "p0", 0, 5, offset=200)
-    receive(history, "p0", 1, 5, offset=10, assignment=2, worker="x")
-    history.commits.pop()
-    stream: Row = {"producer": "p1", "topic": "t", "lane": 2}
-    for sequence in (7, 8, 30):
-        told: Row = {"transaction": sequence % 7, "fate": 0, "requested_us": 1000}
-        history.add("transactions", **stream, sequence=sequence, **told)
-    for phase, at_us in (("begin", 9_000), ("end", 30_000)):
-        fault = {"fault": 1, "phase": phase, "name": "kill", "target": "source/1", "detail": {}}
-        history.commits.append({"kind": "fault", "at_us": at_us, **fault})
-    history.promises = {"fidelity": ["bytes"]}
-    for cluster, check in (("source", 1), ("target", 2)):
-        place: Row = {"topic": "t", "partition": 2, "offset": 4, "records_check": check}
-        batch: Row = {"producer": "p0", "lane": 2, "sequence": 2}
-        history.add("batches", cluster=cluster, **place, **batch)
-    return history
 
 
 def sparse_run() -> History:

@@ -18,6 +18,10 @@ from shoal.runtime.java import spark_environment
 from shoal.systems.ports import free_ports
 
 PATIENCE_S = 90.0
+# No JVM here lives for long: optimising what it runs costs more than it brings.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+# For the programs that use the cluster, so that their executors do likewise.
+SUBMIT_ARGUMENTS = f"--conf spark.executor.extraJavaOptions={JAVA_OPTIONS} pyspark-shell"
 
 
 @dataclass
@@ -26,6 +30,16 @@ class SparkCluster:
 
     master: str
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors that run now; their Python processes descend from them."""
+        found = []
+        for worker in self.workers:
+            for child in psutil.Process(worker.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # some end just now
+                    if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
+                        found.append(child)
+        return found
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL to a worker, its executors and their Python processes."""
@@ -66,6 +80,7 @@ def _start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
     }
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     with (folder / "log").open("wb") as log:
