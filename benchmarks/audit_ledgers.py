@@ -62,6 +62,15 @@ def write_run(folder: Path, messages: int, streams: int) -> Path:
     return folder
 
 
+def planted(messages: int) -> dict[str, int]:
+    """How many messages are lost, and where: what everyone must find."""
+    both = messages // (NOT_MIRRORED * UNDELIVERED)  # these have no common factor
+    return {
+        "not_mirrored": messages // NOT_MIRRORED,
+        "undelivered": messages // UNDELIVERED - both,
+    }
+
+
 def _segments(messages: int, streams: int) -> Iterator[tuple[str, int, Columns]]:
     lanes = np.arange(streams, dtype=np.int32)
     counts = messages // streams + (lanes < messages % streams)

@@ -30,6 +30,7 @@ import psutil
 
 LEAST_PAIRS = 5
 RESULTS = Path(__file__).parent / "results"
+PART = ".json.part"  # of a result that is not whole yet
 GB = 1e9
 MB = 1e6
 _MIB = 1024 * 1024
@@ -177,13 +178,24 @@ def prove(claim: Claim, cases: Iterable[Case], *, pairs: int = LEAST_PAIRS) -> i
         )
         results.append(result)
         print(_lines(result), flush=True)
+        # Whoever is cut short has what is finished.
+        part = _document(claim, holds=False, bar=claim.bar, pairs=pairs, cases=results)
+        _write(f"{claim.name}{PART}", part)
     holds = all(result["holds"] for result in results if result["judged"])
-    return store(claim, holds=holds, bar=claim.bar, pairs=pairs, cases=results)
+    code = store(claim, holds=holds, bar=claim.bar, pairs=pairs, cases=results)
+    (RESULTS / f"{claim.name}{PART}").unlink(missing_ok=True)
+    return code
 
 
 def store(claim: Claim, *, holds: bool, **measured: Any) -> int:
     """Write a result down with its conditions; 0 if the claim holds, else 1."""
-    document = {
+    path = _write(f"{claim.name}.json", _document(claim, holds=holds, **measured))
+    print(f"{'holds' if holds else 'DOES NOT HOLD'}; stored in {path.name}")
+    return 0 if holds else 1
+
+
+def _document(claim: Claim, *, holds: bool, **measured: Any) -> dict[str, Any]:
+    return {
         "name": claim.name,
         "claim": claim.sentence,
         "holds": holds,
@@ -192,11 +204,13 @@ def store(claim: Claim, *, holds: bool, **measured: Any) -> int:
         "versions": {name: version(name) for name in claim.packages},
         **measured,
     }
+
+
+def _write(name: str, document: dict[str, Any]) -> Path:
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{claim.name}.json"
+    path = RESULTS / name
     path.write_text(json.dumps(document, indent=2) + "\n")
-    print(f"{'holds' if holds else 'DOES NOT HOLD'}; stored in {path.name}")
-    return 0 if holds else 1
+    return path
 
 
 def machine() -> dict[str, Any]:

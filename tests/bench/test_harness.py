@@ -111,6 +111,23 @@ def test_a_claim_is_stored_and_judged(
     assert json.loads((tmp_path / "example.json").read_text())["holds"] is False
 
 
+def test_finished_cases_stay_when_the_next_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    side = burner("any", 0.001)
+
+    def cases() -> Iterator[Case]:
+        yield Case("first", ours=side, theirs=side)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prove(Claim("example", "Any is as fast as any."), cases())
+    [path] = tmp_path.iterdir()
+    assert path.name == "example.json.part"
+    assert [case["case"] for case in json.loads(path.read_text())["cases"]] == ["first"]
+
+
 def test_too_few_pairs_are_refused() -> None:
     side = burner("any", 0.001)
     with pytest.raises(AssertionError, match="too few"):
