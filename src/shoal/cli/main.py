@@ -4,7 +4,6 @@ Rules: a command returns an `ExitCode` or nothing (which is 0); an error of our 
 one message and its exit code, never a traceback (`--verbose` shows it); Ctrl-C is exit 105.
 """
 
-import difflib
 import importlib
 import logging
 import sys
@@ -59,9 +58,11 @@ class LazyGroup(click.RichGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        if args[0] not in COMMANDS and near:
-            ctx.fail(f"no such command {args[0]!r}. Did you mean {near[0]!r}?")
+        if args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS, n=1):
+                ctx.fail(f"no such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from shoal.mirror.verify import PartitionReport
 
 SPEAK_EVERY_S: Final = 5.0
+# Options that may stand beside a file of MirrorMaker 2's.
+_BESIDE_FILE: Final = ("handler", "positions", "re_encoded", "stop_with_parent")
 
 
 @click.group()
@@ -102,6 +104,11 @@ def _both_clusters(command: Command) -> Command:
     help="Write down here how far the copy came.",
 )
 @click.option(
+    "--re-encoded",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Note here which batches of the target had to be packed anew.",
+)
+@click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Let so many processes share the partitions.  [default: this one does all]",
@@ -146,6 +153,7 @@ def _config(options: dict[str, Any]) -> MirrorConfig:
         limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
         handler=options["handler"],
         positions=options["positions"],
+        re_encoded=options["re_encoded"],
         stop_with_parent=options["stop_with_parent"],
         rules=topic_rules(options),
         groups=group_rules(options),
@@ -157,7 +165,7 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
     from shoal.mirror.properties import read_mirror_file
 
     context = get_current_context()
-    with_file = {"file", "handler", "positions", "stop_with_parent"}
+    with_file = {"file", *_BESIDE_FILE}
     for name in options:
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and name not in with_file:
@@ -166,11 +174,13 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
                 f"{flag} cannot be given with a file", remedy=f"write it into {file} instead"
             )
     found = read_mirror_file(file)
-    if options["positions"] is not None and len(found.flows) > 1:
-        raise UsageError("--positions is for one flow, and the file has several")
+    for name in ("positions", "re_encoded"):
+        if options[name] is not None and len(found.flows) > 1:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for one flow, and the file has several")
     if found.without_effect:
         console.say(f"without effect here: {', '.join(found.without_effect)}")
-    common = {name: options[name] for name in ("handler", "positions", "stop_with_parent")}
+    common = {name: options[name] for name in _BESIDE_FILE}
     return [replace(flow, **common) for flow in found.flows]
 
 

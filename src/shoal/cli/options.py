@@ -98,12 +98,11 @@ def cluster_options(side: str) -> Callable[[Command], Command]:
 
 def cluster_properties(side: str, values: dict[str, Any]) -> dict[str, str]:
     """The client properties of one side: flags over properties over the file."""
-    import javaproperties
-
     properties: dict[str, str] = {}
     if file := values[f"{side}_command_config"]:
-        with file.open("rb") as opened:
-            properties |= javaproperties.load(opened)
+        from shoal.client.properties import load_properties
+
+        properties |= load_properties(file)
     properties |= properties_of(values[f"{side}_command_property"])
     if server := values[f"{side}_bootstrap_server"]:
         properties["bootstrap.servers"] = server

@@ -8,7 +8,6 @@ Rules of this file:
 """
 
 import dataclasses
-import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -106,7 +105,9 @@ def redacted(config: Any) -> dict[str, Any]:
 
 
 def _warn_unknown(key: str, known: Iterable[str]) -> None:
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(key, known, n=1, cutoff=0.6)
     if nearest:
         log.warning("unknown property %s is ignored; did you mean %s?", key, nearest[0])
     else:

@@ -29,9 +29,10 @@ from shoal.experiment.runs import driver_identity, read_json
 from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, with_existing_topics
 from shoal.mirror.positions import read_positions
+from shoal.mirror.re_encoded import read_re_encoded
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import machine_clock
-from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
+from shoal.systems.mirror_kinds import RE_ENCODED_FILE, Route, Wishes, make_mirror
 from shoal.systems.mirrors import Mirror
 from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
@@ -118,6 +119,7 @@ def run_workload(
             if mirror is not None:
                 mirror.stop()
                 _record_mirror(workers, run_dir, mirror)
+                _record_re_encoded(workers, run_dir, spec)
             watch(Progress("reading the logs"))
             scans = plan.scan_workers(run, spec, addresses, beginnings)
             if newcomers := course.newcomers():
@@ -359,13 +361,29 @@ def _record_mirror(workers: Supervisor, run_dir: Path, mirror: Mirror) -> None:
     file = mirror.positions_file
     if file is None or not file.exists():
         return
-    writer = LedgerWriter(
-        run_dir,
-        worker="driver",
-        epoch=1,
-        table="positions",
-        commit=lambda line: workers.commit({"worker": "driver", "epoch": 1, **line}),
-    )
+    writer = _drivers_ledger(workers, run_dir, "positions")
     for (topic, partition), offset in read_positions(file).items():
         writer.append(reader="mirror", topic=topic, partition=partition, offset=offset)
     asyncio.run(writer.seal())
+
+
+def _record_re_encoded(workers: Supervisor, run_dir: Path, spec: ExperimentSpec) -> None:
+    """Which batches our mirror says that it packed anew, under the producers' names of topics."""
+    file = run_dir / RE_ENCODED_FILE
+    if not file.exists():
+        return
+    names = {plan.target_topic(spec.mirror, topic): topic for topic in _copied(spec)}
+    writer = _drivers_ledger(workers, run_dir, "re_encoded")
+    for (topic, partition), offset in sorted(read_re_encoded(file)):
+        writer.append(topic=names.get(topic, topic), partition=partition, offset=offset)
+    asyncio.run(writer.seal())
+
+
+def _drivers_ledger(workers: Supervisor, run_dir: Path, table: str) -> LedgerWriter:
+    return LedgerWriter(
+        run_dir,
+        worker="driver",
+        epoch=1,
+        table=table,
+        commit=lambda line: workers.commit({"worker": "driver", "epoch": 1, **line}),
+    )

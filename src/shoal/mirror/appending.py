@@ -54,13 +54,22 @@ class AppendingMirror(PartitionMirror):
                 return False
             pieces = list(within_limit(batch, self.limit_bytes, keep_offsets=True))
             self.counts.split += len(pieces) - 1
+            is_re_encoded = group.is_re_encoded or len(pieces) > 1
             for piece in pieces:
-                self._enqueue(self._outgoing(piece, source_offset))
+                self._enqueue(self._outgoing(piece, source_offset, is_re_encoded=is_re_encoded))
                 source_offset = piece.next_offset
         return True
 
-    def _outgoing(self, batch: Batch, source_offset: int) -> Outgoing:
-        return Outgoing(batch, source_offset=source_offset, base_sequence=NO_SEQUENCE)
+    def _outgoing(self, batch: Batch, source_offset: int, *, is_re_encoded: bool) -> Outgoing:
+        return Outgoing(
+            batch,
+            source_offset=source_offset,
+            base_sequence=NO_SEQUENCE,
+            is_re_encoded=is_re_encoded,
+        )
+
+    def _due_offset(self, outgoing: Outgoing) -> int:
+        return outgoing.batch.base_offset
 
     def sendable(self, now: float) -> Outgoing | None:
         return None  # they go by `next_unit`
@@ -144,7 +153,9 @@ class AppendingMirror(PartitionMirror):
         self.learn_limit(outgoing.batch)
         first, second = halves(outgoing.batch, keep_offsets=True)
         position = self._queue.index(outgoing)
-        self._queue[position] = self._outgoing(first, outgoing.source_offset)
-        self._queue.insert(position + 1, self._outgoing(second, second.base_offset))
+        self._queue[position] = self._outgoing(first, outgoing.source_offset, is_re_encoded=True)
+        self._queue.insert(
+            position + 1, self._outgoing(second, second.base_offset, is_re_encoded=True)
+        )
         self.queued_bytes += first.size + second.size - outgoing.batch.size
         self.counts.split += 1

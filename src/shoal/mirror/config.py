@@ -27,6 +27,7 @@ from shoal.model.errors import ConfigError
 ON_BAD_BATCH: Final = ("park", "retry")
 ON_LOSS: Final = ("report", "fail")
 BOOTSTRAP: Final = "bootstrap.servers"
+_PATHS: Final = ("positions", "re_encoded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,8 @@ class MirrorConfig:
     handler: str | None = None
     # Where to write down, now and then and at the end, how far it came.
     positions: Path | None = None
+    # Where to note which batches of the target were packed anew.
+    re_encoded: Path | None = None
     # Which of the processes of one mirror this is.
     worker: int = 0
     # End when the process that started this one ends.
@@ -212,7 +215,8 @@ class MirrorConfig:
 
     def to_json(self) -> dict[str, Any]:
         body = asdict(self)
-        body["positions"] = None if self.positions is None else str(self.positions)
+        for name in _PATHS:
+            body[name] = None if body[name] is None else str(body[name])
         return body
 
     @classmethod
@@ -224,7 +228,7 @@ class MirrorConfig:
                 **{
                     **body,
                     "topics": tuple(body["topics"]),
-                    "positions": Path(body["positions"]) if body.get("positions") else None,
+                    **{name: Path(body[name]) if body.get(name) else None for name in _PATHS},
                     "limits": MirrorLimits(**body.get("limits", {})),
                     "copy": _copy_rules(body.get("copy", {})),
                     "rules": TopicRules(**_with_tuples(rules)),

@@ -20,13 +20,15 @@ Rules:
   later stand only where a batch of the source begins.
 - `done` is the source offset below which everything is at the target or was dropped on
   purpose. It is what the mirror may claim.
+- A batch that was packed anew is declared before it is sent (`shoal.mirror.re_encoded`).
 - What cannot go on parks the partition with an error that says why; others go on.
 """
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from shoal.client.backoff import Backoff
@@ -53,6 +55,10 @@ _NEVER_MS: Final = -(1 << 62)
 TOO_LARGE: Final = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 
 
+# Told of a target partition, and an offset at which a batch is that was packed anew.
+Declare = Callable[[TopicPartition, int], None]
+
+
 class Mark(NamedTuple):
     """Below the source offset everything is at the target, which has it below its offset."""
 
@@ -74,6 +80,7 @@ class Outgoing:
         "in_flight",
         "is_inner",
         "is_old",
+        "is_re_encoded",
         "source_offset",
         "spans",
         "target_offset",
@@ -87,6 +94,7 @@ class Outgoing:
         source_offset: int,
         base_sequence: int,
         is_inner: bool = False,
+        is_re_encoded: bool = False,
         spans: Sequence[Span] = (),
     ) -> None:
         self.batch = batch
@@ -94,6 +102,7 @@ class Outgoing:
         self.spans = spans  # the source offsets of its records
         # A later piece of what was one batch: no mirror goes on here.
         self.is_inner = is_inner
+        self.is_re_encoded = is_re_encoded  # not the bytes of the source
         self.is_old = False  # the target may forget its producer at any time
         self.base_sequence = base_sequence
         self.target_offset = -1  # of its first record, once the target has told
@@ -123,6 +132,7 @@ class PartitionMirror(Intake):
     writes_to: TopicPartition | None = None  # the target's, where it has another name
     in_flight_limit: int = IN_FLIGHT_LIMIT
     offsets: MapWriter | None = None  # where each source offset went
+    declare: Declare | None = None
     # Batches above it are known to be refused by the target; 0 for none.
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
@@ -210,6 +220,7 @@ class PartitionMirror(Intake):
                     source_offset=group.source_offset,
                     base_sequence=self.next_sequence,
                     is_inner=number + part > 0,
+                    is_re_encoded=group.is_re_encoded or len(pieces) > 1,
                     spans=some,
                 )
                 self._number(out)
@@ -264,6 +275,7 @@ class PartitionMirror(Intake):
                 source_offset=source_offset,
                 base_sequence=self.next_sequence,
                 is_inner=True,
+                is_re_encoded=True,
                 spans=left,
             )
             self._number(rest)
@@ -287,11 +299,22 @@ class PartitionMirror(Intake):
         return next((out for out in self._queue if not out.acknowledged), None)
 
     def sent(self, outgoing: Outgoing) -> None:
+        if outgoing.is_re_encoded:
+            self._declare(self._due_offset(outgoing))
         self._recovering = False
         self.counts.resent += outgoing.tries > 0
         outgoing.tries += 1
         outgoing.in_flight = True
         self._in_flight += 1
+
+    def _due_offset(self, outgoing: Outgoing) -> int:
+        """Where a batch of the queue will be at the target, if nobody else writes there."""
+        before = takewhile(lambda each: each is not outgoing, self._queue)
+        return self.target_offset + sum(each.batch.record_count for each in before)
+
+    def _declare(self, offset: int) -> None:
+        if self.declare is not None and offset >= 0:
+            self.declare(self.target, offset)
 
     def answered(self, outgoing: Outgoing, result: ProduceResult, *, now: float) -> None:
         """What became of one try."""
@@ -301,6 +324,8 @@ class PartitionMirror(Intake):
             self.is_known = True
             self.backoff.succeeded()
             outgoing.target_offset = result.base_offset
+            if outgoing.is_re_encoded and result.base_offset != self._due_offset(outgoing):
+                self._declare(result.base_offset)
             self._acknowledge(outgoing)
         else:
             self._recovering = True
@@ -442,6 +467,7 @@ class PartitionMirror(Intake):
                 source_offset=outgoing.source_offset,
                 base_sequence=sequence,
                 is_inner=outgoing.is_inner or number > 0,
+                is_re_encoded=True,
                 spans=some,
             )
             new.tries = outgoing.tries

@@ -41,6 +41,8 @@ class Group(NamedTuple):
     spans: list[Span]
     source_offset: int
     next_offset: int
+    # One batch that had to be packed anew, where others go as they are.
+    is_re_encoded: bool = False
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ from shoal.model.errors import LedgerError, ShoalError
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
+# A topic that was just made has its leaders a few milliseconds later.
+_NEW_TOPICS: Final = {"retry.backoff.ms": 10}
 
 OnStatus = Callable[[MirrorStatus], None]
 
@@ -91,7 +93,10 @@ class Flow:
 
     async def run(self) -> MirrorStatus:
         config = self._config
-        async with Client(config.source) as source, Client(config.target) as target:
+        async with (
+            Client(config.source) as source,
+            Client(_NEW_TOPICS | dict(config.target)) as target,
+        ):
             copier = self._make_hands(source, target, config)
             await copier.prepare()
             topics = Topics(source, target, config, copier.check)

@@ -154,7 +154,8 @@ class Intake:
             if ready is not None:
                 if ready is not complete and ready.record_count != sum(s.records for s in spans):
                     spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
-                if not self._accept(Group([ready], spans, source_offset, next_offset)):
+                is_new = ready is complete is not batch
+                if not self._accept(Group([ready], spans, source_offset, next_offset, is_new)):
                     return
         self.position = next_offset
 

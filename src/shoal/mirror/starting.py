@@ -13,13 +13,14 @@ from shoal.client.client import Client
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic, NewBlocks
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.core import PartitionMirror
+from shoal.mirror.core import Declare, PartitionMirror
 from shoal.mirror.deep import Rebatcher
 from shoal.mirror.delivery import Chooser, Chosen
 from shoal.mirror.handlers import load_handler
 from shoal.mirror.keeper import CheckpointKeeper
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.modes import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
+from shoal.mirror.re_encoded import ReEncodedFile
 from shoal.mirror.repeating import NOBODY, RepeatingMirror
 from shoal.mirror.resume import Resume, Start
 from shoal.mirror.routes import Route
@@ -38,6 +39,7 @@ class Common(TypedDict):
     source_epoch: int
     retries_bad: bool
     rebatcher: Rebatcher | None
+    declare: Declare | None
 
 
 class Starter:
@@ -48,6 +50,9 @@ class Starter:
         self._target = target
         self._config = config
         self._handler = None if config.handler is None else load_handler(config.handler)
+        self._declare: Declare | None = None
+        if config.re_encoded is not None:
+            self._declare = ReEncodedFile(config.re_encoded).declare
         self._topic = CheckpointTopic(target, config.name)
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
@@ -146,6 +151,7 @@ class Starter:
             "source_epoch": checkpoint.source_epoch,
             "retries_bad": rules.on_bad_batch == "retry",
             "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
+            "declare": None if is_deep else self._declare,
         }
 
     def _sequenced(self, route: Route, start: Start) -> PartitionMirror:

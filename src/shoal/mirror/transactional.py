@@ -33,6 +33,10 @@ class TransactionalMirror(PartitionMirror):
     def sendable(self, now: float) -> Outgoing | None:
         return None  # they go by `take`
 
+    def _due_offset(self, outgoing: Outgoing) -> int:
+        # Markers take offsets too. It is told before the transaction is committed (`written`).
+        return -1
+
     @property
     def has_more(self) -> bool:
         return self.parked is None and len(self._queue) > self._taken
@@ -64,6 +68,8 @@ class TransactionalMirror(PartitionMirror):
             if self._expected not in (-1, offset):
                 self._displaced(offset, self._expected)
             outgoing.target_offset = offset
+            if outgoing.is_re_encoded:
+                self._declare(offset)
             self.target_offset = self._expected = offset + outgoing.batch.record_count
 
     @property

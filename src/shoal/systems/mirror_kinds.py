@@ -29,6 +29,8 @@ from shoal.systems.jars import MM1_KAFKA, NEWEST_KAFKA, fetch_jars, fetch_mirror
 from shoal.systems.meters import Usage
 from shoal.systems.mirrors import Mirror, ProcessMirror
 
+# In the run's folder: which batches our mirror packed anew.
+RE_ENCODED_FILE: Final = "mirror-re-encoded.jsonl"
 _COMMAND_TIMEOUT_S: Final = 120.0
 _SERVERS: Final = "bootstrap.servers"
 _HEAP: Final = ("-Xms64m", "-Xmx2g", "-XX:+UseG1GC", "-XX:-UsePerfData")
@@ -131,6 +133,7 @@ def _shoal(route: Route, wishes: Wishes) -> Mirror:
         for key, value in properties.items():
             command += [f"--{side}-command-property", f"{key}={value}"]
     command += ["--name", route.run, "--positions", str(positions)]
+    command += ["--re-encoded", str(route.folder / RE_ENCODED_FILE)]
     command += ["--topics", ",".join(route.topics), "--refresh-topics-interval-seconds", "2"]
     if route.leave_configs:
         command += ["--no-sync-topic-configs"]
