@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -140,3 +140,28 @@ def test_a_dry_run_says_what_would_happen(tmp_path: Path) -> None:
     assert "source    lite, 2 brokers" in done.stdout
     assert "acks 1" in done.stdout
     assert not (tmp_path / "runs").exists()
+
+
+def test_workers_are_tasks_of_the_spark_that_is_named(tmp_path: Path) -> None:
+    small = ["producer.count=1", "consumer.count=1", "producer.messages=1000", "producer.rate=500"]
+    preset = [sys.executable, "-m", "shoal", "run", "e2e-latency", "--master", "local[2]"]
+    preset += ["--runs-dir", str(tmp_path / "runs"), *(f"--set={text}" for text in small)]
+    seen: set[str] = set()
+    with subprocess.Popen(preset, stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            seen |= set(commands_below(process.pid))
+            time.sleep(0.1)
+        assert process.stdout
+        assert "PROVEN" in process.stdout.read()
+    assert process.returncode == 0
+    assert any("pyspark" in one for one in seen)
+    assert not [one for one in seen if "shoal.workers" in one]
+    manifest = json.loads((the_run(tmp_path) / "run.json").read_text())
+    assert manifest["master"] == "local[2]"
+
+
+def commands_below(pid: int) -> Iterator[str]:
+    with suppress(psutil.Error):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                yield " ".join(child.cmdline())

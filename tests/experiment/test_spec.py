@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.experiment import spec as specs
+from shoal.experiment.placing import slots_of
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import ConfigError, ShoalError, UsageError
 
@@ -82,6 +83,17 @@ def test_a_file_becomes_values(tmp_path: Path) -> None:
     assert len(spec.faults.faults) == 1
 
 
+@pytest.mark.parametrize("master", ["local[2]", "local[*]", "yarn", "spark://host:7077"])
+def test_workers_have_a_place_on_spark(tmp_path: Path, master: str) -> None:
+    assert not loaded(tmp_path, GOOD).workers.on_spark
+    spec = loaded(tmp_path, GOOD, f"master={master}")
+    assert (spec.workers.on_spark, spec.workers.master) == (True, master)
+    # Two producers, and a consumer of each group, all at the same time.
+    assert slots_of(spec) == 4
+    growing = loaded(tmp_path, GOOD, "topics.grow_after=1s", "topics.grow_to=8")
+    assert slots_of(growing) == 4 + 3
+
+
 def test_set_is_as_if_it_stood_in_the_file(tmp_path: Path) -> None:
     spec = loaded(
         tmp_path, GOOD, "producer.acks=all", "in_flight=5", "partitions=2", "mirror.kind=mm1"
@@ -107,6 +119,8 @@ def test_set_is_as_if_it_stood_in_the_file(tmp_path: Path) -> None:
         ("count = 2", "count = -2", 22, "1 or more"),
         ("count = 2", "count = = 2", 22, "not TOML"),
         ('linger = "2ms"', "linger_us = 2\nlinger = 2", 29, "leave out one"),
+        ("[promises]", '[workers]\nmaster = "sparks"\n[promises]', 35, "spark://host:7077"),
+        ("[promises]", "[workers]\nexecutors = 2\n[promises]", 35, "without a master"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(

@@ -19,13 +19,17 @@ from shoal.cli.workload_options import (
     producer_options,
     producer_settings,
 )
-from shoal.experiment.spec import ConsumersSpec, ExperimentSpec, ProducersSpec, TopicsSpec
+from shoal.experiment.spec import (
+    ConsumersSpec,
+    ExperimentSpec,
+    ProducersSpec,
+    TopicsSpec,
+    WorkersSpec,
+)
 from shoal.model.exit_codes import ExitCode
 from shoal.model.result import PERCENTILES, Result
 from shoal.model.units import format_us
 
-# One for each scan of a log at the end.
-SCAN_SLOTS: Final = 2
 EMBEDDED: Final = "lite"
 
 
@@ -121,42 +125,42 @@ def bench(
     shoal bench --producers 2 --consumers 2 --messages 100000 --producer-acks all
     """
     from shoal.experiment.judge import run_experiment
+    from shoal.experiment.placing import Placing, slots_of
     from shoal.experiment.plan import Addresses
-    from shoal.experiment.run import Place
     from shoal.pipeline.messages import write_messages
-    from shoal.pipeline.placement import SparkPlacement
-    from shoal.pipeline.session import SessionFuture
 
     if debug:
         logging.getLogger().setLevel(logging.DEBUG)
-    experiment = _experiment(wishes)
-    consumers = experiment.consumers.count * len(experiment.consumers.groups)
-    slots = experiment.producers.count + consumers + SCAN_SLOTS
+    workers = WorkersSpec(
+        on_spark=True,
+        master=master or "",
+        executors=wishes["leader_expect_offers"],
+        host=wishes["leader_host"] or "",
+        port=wishes["leader_port"],
+    )
+    experiment = _experiment(wishes, workers)
     run_dir = new_run_dir(runs_dir, "bench").absolute()
     with (
-        SessionFuture(master, slots=slots) as session,
+        Placing([experiment]) as placing,
         _cluster(bootstrap_server or _seed_address(wishes), engine) as servers,
     ):
-        placement = SparkPlacement(session.result())
-        console.say(f"waiting for {slots} slots")
-        placement.wait_for_executors(wishes["leader_expect_offers"])
-        placement.wait_for_slots(slots)
-        place = Place(placement, wishes["leader_host"] or placement.host, wishes["leader_port"])
+        console.say(f"waiting for {slots_of(experiment)} slots")
+        place = placing.place()
         with watching() as watch:
             result = run_experiment(
                 experiment,
                 addresses=Addresses(servers),
                 run_dir=run_dir,
-                session=session,
+                session=placing.session,
                 watch=watch,
                 place=place,
             )
-        table = write_messages(run_dir, session.result())
+        table = write_messages(run_dir, placing.session.result())
     _show(result, output, run_dir=run_dir, table=table)
     return EXIT_CODES[result.verdict]
 
 
-def _experiment(wishes: dict[str, Any]) -> ExperimentSpec:
+def _experiment(wishes: dict[str, Any], workers: WorkersSpec) -> ExperimentSpec:
     partitions = wishes["partitions"] or wishes["consumers"]
     return ExperimentSpec(
         wishes["topic"],
@@ -184,6 +188,7 @@ def _experiment(wishes: dict[str, Any]) -> ExperimentSpec:
             fetching=fetch_settings(wishes),
         ),
         promises={"delivery": "at_least_once", "order": True},
+        workers=workers,
     )
 
 

@@ -129,7 +129,7 @@ def sweep(
 def _run_left(plan: "Sweep", folder: "SweepFolder") -> None:
     from shoal.cli.run import alike, run_one
     from shoal.experiment.misfortune import prepared
-    from shoal.pipeline.session import SessionFuture
+    from shoal.experiment.placing import Placing
 
     left = folder.left()
     total = len(plan.order())
@@ -138,13 +138,13 @@ def _run_left(plan: "Sweep", folder: "SweepFolder") -> None:
     waiting = iter(left)
     if not left:
         return
-    with SessionFuture() as session:
+    with Placing(specs) as placing:
         for group in alike(specs):
             with prepared(group[0]) as ground:
                 for spec in group:
                     planned = next(waiting)
                     console.say(f"\n{planned.folder}", "bold")
-                    run_one(spec, ground, session, folder.cleared(planned))
+                    run_one(spec, ground, placing, folder.cleared(planned))
                     if not folder.is_done(planned):
                         console.say("cut short: the same command goes on from here")
                         return

@@ -13,10 +13,10 @@ from shoal.model.units import format_bytes, format_us
 
 if TYPE_CHECKING:
     from shoal.experiment.misfortune import Ground
+    from shoal.experiment.placing import Placing
     from shoal.experiment.safety import Leave
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
-    from shoal.pipeline.session import SessionFuture
     from shoal.systems.ivy import Progress as Start
 
 
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     "--engine",
     type=click.Choice(["lite", "apache"]),
     help="Which clusters to start.  [default: as the file says]",
+)
+@click.option(
+    "--master",
+    help="Producers, consumers and scans as tasks of this Spark.  [default: as the file says, "
+    "else processes of this machine]",
 )
 @click.option(
     "--canary-topic",
@@ -47,6 +52,7 @@ def run(
     experiment: str | None,
     sets: tuple[str, ...],
     engine: str | None,
+    master: str | None,
     is_list: bool,
     dry_run: bool,
     runs_dir: Path,
@@ -72,6 +78,8 @@ def run(
         for name, description in presets().items():
             console.out.print(f"{name:<22} {description}", markup=False)
         return ExitCode.PROVEN
+    if master is not None:
+        sets += (f"workers.master={master!r}",)
     leave = _leave(**allowed)
     specs = [guarded(spec, leave) for spec in load_variants(find(experiment), sets, engine=engine)]
     for spec in specs:
@@ -97,17 +105,17 @@ def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "
     """Every variant, on the clusters of the one before if it wants the same."""
     from shoal.cli.compare import show_side_by_side
     from shoal.experiment.misfortune import prepared
+    from shoal.experiment.placing import Placing
     from shoal.experiment.runs import summarise
-    from shoal.pipeline.session import SessionFuture
 
     done: list[Result] = []
     run_dirs: list[Path] = []
-    with SessionFuture() as session:
+    with Placing(specs) as placing:
         for group in alike(specs):
             with prepared(group[0], report=_report_start) as ground:
                 for spec in group:
                     run_dir = new_run_dir(runs_dir, spec.title).absolute()
-                    result = run_one(spec, ground, session, run_dir)
+                    result = run_one(spec, ground, placing, run_dir)
                     _show(result, spec, output=output, run_dir=run_dir)
                     done.append(result)
                     run_dirs.append(run_dir)
@@ -133,7 +141,7 @@ def alike(specs: "list[ExperimentSpec]") -> "list[list[ExperimentSpec]]":
 
 
 def run_one(
-    spec: "ExperimentSpec", ground: "Ground", session: "SessionFuture", run_dir: Path
+    spec: "ExperimentSpec", ground: "Ground", placing: "Placing", run_dir: Path
 ) -> "Result":
     """One run on clusters that stand, judged; its folder is to be made."""
     from shoal.experiment.judge import run_experiment
@@ -144,8 +152,9 @@ def run_one(
             spec,
             addresses=ground.addresses(spec),
             run_dir=run_dir,
-            session=session,
+            session=placing.session,
             watch=watch,
+            place=placing.place(),
             trouble=trouble,
         )
     for failure in trouble.failures:

@@ -29,6 +29,7 @@ _SET_UP: Final = (
     "isolation",
     "promises",
     "faults",
+    "master",
 )
 # Follows from something else, or is about what happened.
 _NAMES: Final = ("variant", "experiment")

@@ -141,6 +141,7 @@ def description(run: str, spec: ExperimentSpec, addresses: Addresses) -> Json:
             for cluster in addresses.clusters
         },
         "groups": list(spec.consumers.groups),
+        "master": spec.workers.master or None,
         "warm_up_us": int(spec.warm_up_s * 1e6),
         "workload": {
             "producers": spec.producers.count,

@@ -1,8 +1,8 @@
 """An experiment as its file says it: TOML in, checked values out (pure).
 
 Rules:
-- Sections: `[source] [target] [mirror] [topics] [producer] [consumer] [promises] [limits]`,
-  and `[[fault]] [[zone]] [sweep]`, which those who act on them take apart.
+- Sections: `[source] [target] [mirror] [topics] [producer] [consumer] [promises] [limits]
+  [workers]`, and `[[fault]] [[zone]] [sweep]`, which those who act on them take apart.
 - The keys of `[producer]` and `[consumer]` are the fields of `ProducerSpec` and `ConsumerSpec`,
   but for those that follow from the plan; units may stand in the value instead of the key.
 - Each `[[variant]]` is the same experiment with some keys set otherwise.
@@ -37,6 +37,7 @@ MAX_PARTITIONS: Final = 10_000
 MAX_WORKERS: Final = 200
 _LEAST_COPIES: Final = -1  # as the cluster has it by default
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[0-9*, ]+\])?|yarn|(spark|k8s)://\S+")
 # What the plan fills in by itself.
 _PLANNED: Final = {
     ProducerSpec: {"run", "producer", "topics", "start_us", "first_numbers"},
@@ -53,6 +54,7 @@ _SECTIONS: Final = (
     "consumer",
     "promises",
     "limits",
+    "workers",
     "sweep",
 )
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
@@ -146,6 +148,17 @@ class Caps:
     max_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WorkersSpec:
+    """Where producers, consumers and scans run: processes of this machine, or tasks of a Spark."""
+
+    on_spark: bool = False
+    master: str = ""  # "": a Spark of this machine, with a slot for each of them
+    executors: int = 1  # to wait for
+    host: str = ""  # where they reach the driver; "": as Spark says
+    port: int = 0  # 0: any
+
+
 def _default_promises() -> dict[str, Any]:
     return {"delivery": "exactly_once", "order": True, "fidelity": ["key", "headers", "payload"]}
 
@@ -164,6 +177,7 @@ class ExperimentSpec:
     promises: Mapping[str, Any] = field(default_factory=_default_promises)
     thresholds: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
+    workers: WorkersSpec = field(default_factory=WorkersSpec)
     warm_up_s: float = 0.0
     faults: Timeline = field(default_factory=Timeline)
     zones: Zones = field(default_factory=Zones)
@@ -253,6 +267,7 @@ def parse(table: Table, *, default_name: str) -> ExperimentSpec:
         promises=promises,
         thresholds=limits,
         caps=_caps(sections["limits"]),
+        workers=_workers(sections["workers"]),
         warm_up_s=warm_up_s,
         faults=timeline.parse(faults),
         zones=zones.parse(places, _by_rack(source, target, consumers)),
@@ -493,6 +508,30 @@ def _caps(table: Table) -> Caps:
     return caps
 
 
+def _workers(table: Table) -> WorkersSpec:
+    master = table.text("master", "")
+    spec = WorkersSpec(
+        on_spark=bool(master),
+        master=master,
+        executors=table.count("executors", 1, least=1),
+        host=table.text("host", ""),
+        port=table.count("port", 0),
+    )
+    if "master" in table and not _MASTER.fullmatch(master):
+        raise table.wrong(
+            "master",
+            f"is {master!r:.60}, which Spark does not know",
+            remedy="e.g. local[4], spark://host:7077 or yarn",
+        )
+    for key in ("executors", "host", "port"):
+        if key in table and not master:
+            raise table.wrong(key, "means nothing without a master", remedy='e.g. master = "yarn"')
+    if spec.port > 65535:
+        raise table.wrong("port", f"is {spec.port}, and the highest is 65535")
+    table.done()
+    return spec
+
+
 def _settings(table: Table, cls: type) -> dict[str, Any]:
     """The fields of a workload's spec that a table gives."""
     found = {}
@@ -582,4 +621,5 @@ _SECTION_KEYS: Final[dict[str, set[str]]] = {
     "topics": {"partitions", "target_partitions", "replication_factor"},
     "mirror": {"kind", "mode", "delivery"},
     "promises": {"order", "fidelity", "thresholds"},
+    "workers": {"master", "executors"},
 }

@@ -12,6 +12,7 @@ Rules:
 """
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,8 @@ from shoal.workers.specs import Assignment, Role
 
 SLOTS_TIMEOUT_S: Final = 120.0
 SLOTS_LOOK_S: Final = 0.5
+# Nobody comes to a Spark of one process; `local-cluster` is another matter.
+_LOCAL: Final = re.compile(r"local(\[.*\])?")
 
 
 class SparkPlacement:
@@ -43,12 +46,15 @@ class SparkPlacement:
 
     def wait_for_slots(self, count: int, timeout_s: float = SLOTS_TIMEOUT_S) -> None:
         """Return when so many workers can run at once; too few is an error before the start."""
-        deadline = time.monotonic() + timeout_s
+        is_fixed = _LOCAL.fullmatch(self._session.sparkContext.master or "")
+        deadline = time.monotonic() + (0 if is_fixed else timeout_s)
         while (slots := self._session.sparkContext.defaultParallelism) < count:
             if time.monotonic() >= deadline:
                 raise SystemFailure(
                     f"{count} workers need as many slots, and this Spark has {slots}",
-                    remedy="start more executors, give them more cores, or ask for fewer workers",
+                    remedy=f"say local[{count}], or ask for fewer workers"
+                    if is_fixed
+                    else "start more executors, give them more cores, or ask for fewer workers",
                 )
             time.sleep(SLOTS_LOOK_S)
 
