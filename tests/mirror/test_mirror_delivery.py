@@ -1,6 +1,8 @@
 """At least once, in transactions, and what is chosen for records that are too old; Kafka Lite."""
 
+import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.routes import Route
+from shoal.mirror.starting import Starter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from support.mirror_copies import (
@@ -138,3 +142,28 @@ async def test_a_copy_begins_where_it_is_told_to(
     assert (await mirror_all(config)).counts.records == 0
     fill(source.bootstrap, topic, range(150, 160))
     assert (await mirror_all(config)).counts.records == 10
+
+
+async def test_workers_that_take_each_others_partitions_over_all_begin(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    """Each fences the transactional.id of the other on its way."""
+    topic = "swapped"
+    for cluster in (source, target):
+        await make_topic(cluster.bootstrap, topic, 2)
+    config = config_of(
+        source.bootstrap, target.bootstrap, topic, delivery="transactional", name=topic
+    )
+    routes = [Route(tp, tp) for tp in (TopicPartition(topic, 0), TopicPartition(topic, 1))]
+
+    async def begin(worker: int, route: Route) -> None:
+        async with client(source.bootstrap) as reads, client(target.bootstrap) as writes:
+            starter = Starter(reads, writes, replace(config, worker=worker))
+            await starter.look()
+            assert list(await starter.begin([route])) == [route]
+            starter.lane.stop()
+            await starter.lane.run()
+
+    for turn in range(5):
+        mine, theirs = routes[turn % 2], routes[1 - turn % 2]
+        await asyncio.wait_for(asyncio.gather(begin(0, mine), begin(1, theirs)), 60)

@@ -26,7 +26,7 @@ from typing import Final
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
-from shoal.client.errors import ClientError, error_for
+from shoal.client.errors import ClientError, ProducerFenced, error_for
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.sender import Result
@@ -56,6 +56,8 @@ GATHER_S: Final = 0.05
 # How long a commit may take to be visible.
 VISIBLE_S: Final = 60.0
 LAST_WORD_S: Final = 5.0
+# How often in a row a lane that begins may be fenced; two mirrors of one name would never stop.
+MOST_FENCINGS: Final = 20
 _LOOK_EVERY_S: Final = 0.02
 
 # What the transaction says, not the batch: a new epoch helps.
@@ -109,38 +111,53 @@ class TransactionLane:
     # Partitions come and go.
 
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
-        """Take these over as well; returns where each begins or goes on."""
+        """Take these over as well; returns where each begins or goes on.
+
+        Workers that take over each other's partitions fence each other on the way. Each fencing
+        leaves claims that are not fenced again, so it ends.
+        """
         wanted = list(routes)
-        async with self._turn:
+        while True:
             try:
-                await self._topic.make()
-                if self._session is None:
-                    await self._start_session()
-                self._resume.update(await self._positions([route.target for route in wanted]))
-                known = await self._resume.known(wanted)
-                await self._check({route.target: one for route, one in known.items()})
-                claimed = {
-                    route: replace(
-                        one,
-                        delivery=TRANSACTIONAL,
-                        lane=self._id,
-                        mirror_epoch=one.mirror_epoch + 1,
-                    )
-                    for route, one in known.items()
-                }
-                claims = {route.target: one for route, one in claimed.items()}
-                maps = {
-                    route.target: self._topic.map_end(
-                        route.target, one, is_new=self._resume.found(route) is None
-                    )
-                    for route, one in claimed.items()
-                }
-                await self._claim(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
-            except BaseException:
-                await self._close()
-                raise
-            self._checkpoints.update(claims)
-            self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
+                async with self._turn:
+                    return await self._take_over(wanted)
+            except ProducerFenced as error:
+                if self._backoff.failures >= MOST_FENCINGS:
+                    raise
+                _log.info("%s was fenced while it began: %s", self._id, error)
+                await asyncio.sleep(self._backoff.failed())
+
+    async def _take_over(self, wanted: list[Route]) -> dict[Route, Checkpoint]:
+        try:
+            await self._topic.make()
+            if self._session is None:
+                await self._start_session()
+            self._resume.update(await self._positions([route.target for route in wanted]))
+            known = await self._resume.known(wanted)
+            await self._check({route.target: one for route, one in known.items()})
+            claimed = {
+                route: replace(
+                    one,
+                    delivery=TRANSACTIONAL,
+                    lane=self._id,
+                    mirror_epoch=one.mirror_epoch + 1,
+                )
+                for route, one in known.items()
+            }
+            claims = {route.target: one for route, one in claimed.items()}
+            maps = {
+                route.target: self._topic.map_end(
+                    route.target, one, is_new=self._resume.found(route) is None
+                )
+                for route, one in claimed.items()
+            }
+            await self._claim(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
+        except BaseException:
+            await self._close()
+            raise
+        self._backoff.succeeded()
+        self._checkpoints.update(claims)
+        self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
         return claimed
 
     def follow(self, mirrors: Iterable[TransactionalMirror]) -> None:

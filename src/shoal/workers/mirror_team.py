@@ -6,7 +6,8 @@ Rules:
 - A worker that ends is started again, elsewhere if need be, under a new lease; its partitions
   wait for it a while, and then go to others. What a dead or a sleeping one may still do is
   fenced by the delivery of each partition.
-- The team ends when it is told to, or when everything is parked.
+- The team ends when it is told to, when everything is parked, or when no worker is left that
+  could be started again.
 """
 
 import asyncio
@@ -162,6 +163,8 @@ class MirrorTeam:
         status = self.status()
         if self._wanted and len(status.parked) == len(self._wanted):
             self._ended.set()
+        else:
+            self._check_anyone_left(state)
 
     def _tell(self, name: str) -> None:
         number, routes = self._orders[name]
@@ -172,8 +175,17 @@ class MirrorTeam:
         for name, worker in state.workers.items():
             said = f"{worker.reason}: {worker.error}" if worker.error else ""
             if said and self._errors.get(name) != said:
-                _log.warning("worker %s is started again, it was %s", name, said)
+                what = "has ended" if worker.phase is Phase.ENDED else "is started again"
+                _log.warning("worker %s %s, it was %s", name, what, said)
             self._errors[name] = said
+
+    def _check_anyone_left(self, state: RunState) -> None:
+        errors = {worker.error for worker in state.workers.values() if worker.error}
+        if errors and all(worker.phase is Phase.ENDED for worker in state.workers.values()):
+            raise SystemFailure(
+                f"no worker of the mirror is left: {'; '.join(sorted(errors))}",
+                remedy="mend what they say, then start the mirror again: it goes on from there",
+            )
 
 
 async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
