@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
@@ -55,6 +55,9 @@ from shoal.lite.trace import tracer
 from shoal.lite.transactions.service import Transactions
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from shoal.lite.api.replica_fetch import ReplicaSession
 
 # How soon to ask again: while nobody answers, and while the broker is fenced.
 _RETRY_S = 0.02
@@ -101,6 +104,8 @@ class BrokerCore:
         self.fetch_sessions = FetchSessions(
             self.layers.integer("max.incremental.fetch.session.cache.slots")
         )
+        # By the followers' ids.
+        self.replica_sessions: dict[int, ReplicaSession] = {}
         self._producer_ids: Iterable[int] = iter(())
 
     @property

@@ -32,7 +32,7 @@ FINAL_EPOCH = -1
 _EVICTION_MS = 120_000
 # How many partitions all sessions may remember.
 _MOST_PARTITIONS = 200_000
-_LAST_EPOCH = _LAST_ID = (1 << 31) - 1
+LAST_EPOCH = LAST_ID = (1 << 31) - 1
 
 Key = tuple[UUID | str, int]
 
@@ -80,7 +80,7 @@ class Turn:
         return [answer for answer in answers if self._is_news(session, answer) or self._is_full]
 
     def _is_news(self, session: _Session, answer: PartitionAnswer[PieceT]) -> bool:
-        key = _key(answer, uses_ids=session.uses_ids)
+        key = key_of(answer, uses_ids=session.uses_ids)
         known = session.partitions.get(key)
         if known is None:
             return True
@@ -138,7 +138,7 @@ class FetchSessions:
             self._end(session.session_id)
             return Turn([], None, is_full=False)
         session.used_ms = now_ms
-        session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
+        session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
         asked = [known.asked for known in session.partitions.values()]
         return Turn(asked, session, is_full=False)
@@ -174,9 +174,9 @@ class FetchSessions:
         partitions = session.partitions
         before = len(partitions)
         for gone in fetch.forgotten:
-            partitions.pop(_key(gone, uses_ids=session.uses_ids), None)
+            partitions.pop(key_of(gone, uses_ids=session.uses_ids), None)
         for asked in fetch.partitions:
-            key = _key(asked, uses_ids=session.uses_ids)
+            key = key_of(asked, uses_ids=session.uses_ids)
             known = partitions.get(key)
             if known is None:
                 partitions[key] = _Remembered(asked)
@@ -191,13 +191,14 @@ class FetchSessions:
 
     def _new_id(self) -> int:
         while True:
-            session_id = random.randint(1, _LAST_ID)  # noqa: S311 - not a secret
+            session_id = random.randint(1, LAST_ID)  # noqa: S311 - not a secret
             if session_id not in self._sessions:
                 return session_id
 
 
-def _key(
+def key_of(
     item: FetchPartition | ForgottenPartition | PartitionAnswer[PieceT], *, uses_ids: bool
 ) -> Key:
+    """What tells partitions of a session apart."""
     name = item.topic_id if uses_ids else item.topic
     return (name if name is not None else "", item.partition)

@@ -3,8 +3,11 @@
 Rules of this file:
 - One request at a time, for all partitions that follow this leader and want more. The leader
   holds it while it has nothing to give.
+- The first request names all of them, the next ones only those that have moved (KIP-227): the
+  leader remembers the others.
 - When partitions come or change, the request that is held knows nothing of them: the connection
-  is dropped and made again, which is cheap, and they need not wait.
+  is dropped and made again, which is cheap, and they need not wait. After that, and after
+  anything that goes wrong with a partition, all are named again.
 - The fetcher ends when nothing follows its leader any more.
 """
 
@@ -20,11 +23,13 @@ from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.codes import Code
 from shoal.lite.dial import Peer, dial
 from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX
+from shoal.lite.fetch_sessions import FULL_EPOCH, LAST_EPOCH
 from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
 from shoal.wire.errors import Malformed, WireError
 from shoal.wire.fetch import (
+    NO_SESSION_ID,
     READ_UNCOMMITTED,
     FetchedPartition,
     FetchPartition,
@@ -40,11 +45,13 @@ _MAX_BYTES = 10 * 1024 * 1024
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
 _NO_TOPIC = UUID(int=0)
+_SESSION_ENDED = {Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH}
 _CODES = {int(code): code for code in Code}
 _logger = logging.getLogger(__name__)
 
 Key = tuple[UUID, int]
 FollowersOf = Callable[[int], Iterable[Partition]]
+_Asked = tuple[Partition, ReplicaFetch]
 
 
 class Follower(NamedTuple):
@@ -73,6 +80,14 @@ class ReplicaFetcher:
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
+        # What the leader remembers of this session, and what has to be said of it. No session:
+        # everything has to be said.
+        self._session_id = NO_SESSION_ID
+        self._session_epoch = FULL_EPOCH
+        self._known: dict[Key, _Asked] = {}
+        self._named: list[_Asked] = []
+        # When one that failed may be asked for again.
+        self._retry_ms: int | None = None
         self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
@@ -90,14 +105,18 @@ class ReplicaFetcher:
 
     async def _run(self) -> None:
         while True:
-            self._changed.clear()
-            asked = self._asked()
-            if not asked:
-                await self._pause()
-                continue
+            if self._changed.is_set():
+                self._changed.clear()
+                self._begin_anew()
+            if self._session_epoch == FULL_EPOCH:
+                self._name_all()
+                if not self._known:
+                    await self._pause()
+                    continue
             try:
-                await self._fetch(asked)
+                await self._fetch()
             except (ClientError, WireError, OSError, TimeoutError) as error:
+                self._begin_anew()
                 if self._changed.is_set():
                     continue
                 if isinstance(error, ConnectionLost) and error.sent:
@@ -105,32 +124,31 @@ class ReplicaFetcher:
                 _logger.info("broker %d cannot be fetched from: %s", self.leader.node_id, error)
                 await self._drop()
                 now_ms = monotonic_ms()
-                for partition, fetch in asked.values():
+                for partition, fetch in self._known.values():
                     if (follower := partition.replica.follower) is not None:
                         follower.failed(now_ms, fetch)
 
-    def _asked(self) -> dict[Key, tuple[Partition, ReplicaFetch]]:
-        now_ms = monotonic_ms()
-        asked = {}
+    def _begin_anew(self) -> None:
+        """Say everything again next time."""
+        self._session_id, self._session_epoch = NO_SESSION_ID, FULL_EPOCH
+
+    def _name_all(self) -> None:
+        self._known = {}
+        self._retry_ms = None
         for partition in self._followers_of(self.leader.node_id):
+            fetch = _next_fetch(partition)
             follower = partition.replica.follower
-            if follower is None or partition.is_gone or partition.log.offline_reason is not None:
-                continue
-            fetch = follower.next_fetch(now_ms)
             if fetch is not None:
-                asked[partition.record.key] = (partition, fetch)
-        return asked
+                self._known[partition.record.key] = (partition, fetch)
+            elif follower is not None and (retry_ms := follower.next_deadline_ms()) is not None:
+                self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
+        self._named = list(self._known.values())
 
     def _left_ms(self, most_ms: int) -> int:
         """How long until a follower may try again, at most so long."""
-        now_ms = monotonic_ms()
-        left_ms = most_ms
-        for partition in self._followers_of(self.leader.node_id):
-            follower = partition.replica.follower
-            deadline_ms = None if follower is None else follower.next_deadline_ms()
-            if deadline_ms is not None:
-                left_ms = min(left_ms, max(1, deadline_ms - now_ms))
-        return left_ms
+        if self._retry_ms is None:
+            return most_ms
+        return min(most_ms, max(1, self._retry_ms - monotonic_ms()))
 
     async def _pause(self) -> None:
         """Until something changes, or a follower may try again."""
@@ -138,13 +156,12 @@ class ReplicaFetcher:
             async with asyncio.timeout(self._left_ms(_IDLE_MS) / 1000):
                 await self._changed.wait()
 
-    async def _fetch(self, asked: dict[Key, tuple[Partition, ReplicaFetch]]) -> None:
+    async def _fetch(self) -> None:
         connection = await self._connected()
         if self._changed.is_set():
             return
         # Those who failed must not wait behind those who have nothing to fetch.
         wait_ms = self._left_ms(self._follower.wait_ms)
-        partitions = [_wanted(*item) for item in asked.values()]
 
         def encode(correlation_id: int) -> list[bytes]:
             request = encode_fetch_request(
@@ -155,7 +172,9 @@ class ReplicaFetcher:
                 min_bytes=1,
                 max_bytes=_MAX_BYTES,
                 isolation=READ_UNCOMMITTED,
-                partitions=partitions,
+                partitions=[_wanted(*item) for item in self._named],
+                session_id=self._session_id,
+                session_epoch=self._session_epoch,
                 replica_id=self._follower.broker_id,
                 replica_epoch=self._follower.broker_epoch,
             )
@@ -164,13 +183,34 @@ class ReplicaFetcher:
         timeout_s = wait_ms / 1000 + _ANSWER_PATIENCE_S
         frame = await connection.request(encode, name="Fetch", timeout_s=timeout_s)
         response = decode_fetch_response(FETCH_VERSION, frame)
+        if response.error_code in _SESSION_ENDED:
+            self._begin_anew()
+            return
         if response.error_code:
             raise Malformed(f"a replica's fetch was refused with code {response.error_code}")
-        for fetched in response.partitions:
-            known = asked.get((fetched.topic_id or _NO_TOPIC, fetched.partition))
-            if known is not None:
-                partition, fetch = known
-                partition.on_fetched(fetch, _answer(fetched), fetched.records)
+        self._session_id = response.session_id
+        self._session_epoch = 1 if self._session_epoch == LAST_EPOCH else self._session_epoch + 1
+        self._take(response.partitions)
+
+    def _take(self, answers: Iterable[FetchedPartition]) -> None:
+        """Do as the leader says, and note what to say next."""
+        self._named = []
+        is_well = self._session_id != NO_SESSION_ID and self._left_ms(_IDLE_MS) > 1
+        for fetched in answers:
+            key = (fetched.topic_id or _NO_TOPIC, fetched.partition)
+            known = self._known.get(key)
+            if known is None:
+                continue
+            partition, fetch = known
+            partition.on_fetched(fetch, _answer(fetched), fetched.records)
+            following = _next_fetch(partition)
+            if fetched.error_code or following is None:
+                is_well = False
+            elif following != fetch:
+                self._known[key] = (partition, following)
+                self._named.append(self._known[key])
+        if not is_well:
+            self._begin_anew()
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed:
@@ -182,6 +222,14 @@ class ReplicaFetcher:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
+
+
+def _next_fetch(partition: Partition) -> ReplicaFetch | None:
+    """What to ask for a partition; None if nothing can be had now."""
+    follower = partition.replica.follower
+    if follower is None or partition.is_gone or partition.log.offline_reason is not None:
+        return None
+    return follower.next_fetch(monotonic_ms())
 
 
 def _wanted(partition: Partition, fetch: ReplicaFetch) -> FetchPartition:

@@ -13,7 +13,7 @@ Behaviour
 - Followers fetch too, up to the end of the log: see `replica_fetch`.
 
 Versions
-- 7 fetch sessions (KIP-227): see `fetch_sessions`. Followers are given none.
+- 7 fetch sessions (KIP-227): see `fetch_sessions`; those of followers: see `replica_fetch`.
 - 9 leader epochs. 11 racks; older clients are served by leaders only. 12 flexible. 13 topic ids
   (KIP-516): an id that is not known gets UNKNOWN_TOPIC_ID. 15 replicas tell their epoch
   (KIP-903). 16 endpoints of new leaders (KIP-951). 17 and 18 have news for controllers only.

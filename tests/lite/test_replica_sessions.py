@@ -1,0 +1,164 @@
+"""A follower's session with its leader, played by hand in the place of a dead broker."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from uuid import UUID
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.lite.codes import Code
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.fetch import FetchPartition, FetchResponse, decode_fetch_response
+from support.lite_batches import batch_of, values_of
+from support.lite_client import TIMEOUT_MS, PlainClient
+from support.lite_clusters import create_topic, eventually, partition_of
+
+VERSION = 15
+PARTITIONS = 3
+PATIENCE_MS = 20_000
+FIRST = (0, 0)
+# Above all that the cluster has given out.
+_BROKER_EPOCH = 1 << 40
+
+
+@dataclass
+class Stage:
+    address: str
+    producer: PlainClient
+    follower: PlainClient
+    topic_id: UUID
+    leader_epochs: dict[int, int]
+
+    def at(self, partition: int, offset: int) -> FetchPartition:
+        epoch = self.leader_epochs[partition]
+        last_epoch = epoch if offset else -1
+        return FetchPartition("", self.topic_id, partition, offset, 1 << 20, epoch, last_epoch, 0)
+
+    def write(self, partition: int, value: bytes) -> None:
+        assert self.producer.produce("t", batch_of(value), partition=partition).error_code == 0
+
+    def send(
+        self, *asked: FetchPartition, session: tuple[int, int], wait_ms: int = PATIENCE_MS
+    ) -> None:
+        session_id, epoch = session
+        limits = {"session_id": session_id, "session_epoch": epoch, "max_wait_ms": wait_ms}
+        follower = {"replica_id": 2, "replica_epoch": _BROKER_EPOCH}
+        self.follower.send_fetch(*asked, version=VERSION, **limits, **follower)
+
+    def receive(self) -> FetchResponse:
+        return decode_fetch_response(VERSION, self.follower.receive_frame())
+
+    def fetch(
+        self, *asked: FetchPartition, session: tuple[int, int], wait_ms: int = PATIENCE_MS
+    ) -> FetchResponse:
+        self.send(*asked, session=session, wait_ms=wait_ms)
+        return self.receive()
+
+    def begin(self) -> int:
+        """A session over all partitions, empty as they are; its id."""
+        everything = [self.at(number, 0) for number in range(PARTITIONS)]
+        response = self.fetch(*everything, session=FIRST, wait_ms=0)
+        told = [(each.partition, each.error_code) for each in response.partitions]
+        assert told == [(number, 0) for number in range(PARTITIONS)]
+        assert response.session_id > 0
+        return response.session_id
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Two brokers, of which the second is dead, and what it followed."""
+    with LiteCluster(brokers=2, properties={"min.insync.replicas": "1"}) as cluster:
+        create_topic(cluster, "t", PARTITIONS, 2)
+        cluster.kill(2)
+        for number in range(PARTITIONS):
+            eventually(partial(_is_alone, cluster, number))
+        address = cluster.bootstrap.split(",")[0]
+        with PlainClient(address) as producer, PlainClient(address) as follower:
+            flags = {"allow_auto_topic_creation": False}
+            flags["include_topic_authorized_operations"] = False
+            wanted = [{"topic_id": None, "name": "t"}]
+            [topic] = producer.request(ApiKey.METADATA, 12, topics=wanted, **flags).topics
+            epochs = {each.partition_index: each.leader_epoch for each in topic.partitions}
+            yield Stage(address, producer, follower, topic.topic_id, epochs)
+
+
+def _is_alone(cluster: LiteCluster, number: int) -> bool:
+    found = partition_of(cluster, "t", number)
+    return found.leader == 1 and set(found.isrs) == {1}
+
+
+def told(response: FetchResponse) -> dict[int, list[bytes | None]]:
+    """The values that came, by partition; nothing may be wrong."""
+    assert response.error_code == 0
+    assert [each.error_code for each in response.partitions] == [0] * len(response.partitions)
+    return {each.partition: values_of(bytes(each.records)) for each in response.partitions}
+
+
+def test_only_what_has_moved_is_named_and_told(stage: Stage) -> None:
+    session_id = stage.begin()
+    stage.send(session=(session_id, 1))
+    stage.write(1, b"a")
+    assert told(stage.receive()) == {1: [b"a"]}
+    stage.write(1, b"b")
+    stage.write(2, b"c")
+    # That the follower has the first is said by where it goes on; of the others it says nothing.
+    response = stage.fetch(stage.at(1, 1), session=(session_id, 2))
+    assert told(response) == {1: [b"b"], 2: [b"c"]}
+    response = stage.fetch(stage.at(1, 2), stage.at(2, 1), session=(session_id, 3), wait_ms=50)
+    assert all(not values for values in told(response).values())
+
+
+def test_what_the_follower_did_not_take_comes_again(stage: Stage) -> None:
+    session_id = stage.begin()
+    stage.write(0, b"a")
+    assert told(stage.fetch(session=(session_id, 1))) == {0: [b"a"]}
+    # The leader looks over the partitions that are not named only now and then.
+    for epoch in count(2):
+        if found := told(stage.fetch(session=(session_id, epoch), wait_ms=100)):
+            assert found == {0: [b"a"]}
+            break
+
+
+def test_requests_out_of_turn_and_of_no_session_are_refused(stage: Stage) -> None:
+    session_id = stage.begin()
+    for session, code in [
+        ((session_id, 2), Code.INVALID_FETCH_SESSION_EPOCH),
+        ((session_id + 1, 1), Code.FETCH_SESSION_ID_NOT_FOUND),
+    ]:
+        assert stage.fetch(session=session).error_code == code
+    assert told(stage.fetch(session=(session_id, 1), wait_ms=0)) == {}
+
+
+def test_an_error_is_told_at_once_and_the_partition_leaves(stage: Stage) -> None:
+    session_id = stage.begin()
+    wrong = stage.at(0, 0)._replace(leader_epoch=stage.leader_epochs[0] + 5)
+    [refused] = stage.fetch(wrong, session=(session_id, 1)).partitions
+    assert refused.error_code == Code.UNKNOWN_LEADER_EPOCH
+    stage.write(0, b"a")
+    assert told(stage.fetch(session=(session_id, 2), wait_ms=300)) == {}
+    assert told(stage.fetch(stage.at(0, 0), session=(session_id, 3))) == {0: [b"a"]}
+
+
+def test_a_new_session_ends_the_old_one_and_its_fetch(stage: Stage) -> None:
+    session_id = stage.begin()
+    stage.send(session=(session_id, 1))
+    with PlainClient(stage.address) as other:
+        heir = replace(stage, follower=other)
+        heir_id = heir.begin()
+        assert heir_id != session_id
+        assert stage.receive().error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+        assert stage.fetch(session=(session_id, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+        stage.write(0, b"a")
+        assert told(heir.fetch(session=(heir_id, 1))) == {0: [b"a"]}
+
+
+def test_a_topic_that_goes_away_is_told(stage: Stage) -> None:
+    session_id = stage.begin()
+    stage.send(session=(session_id, 1))
+    stage.producer.request(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout=TIMEOUT_MS)
+    codes = {each.error_code for each in stage.receive().partitions}
+    assert codes <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_ID}
+    assert codes
