@@ -43,6 +43,13 @@ def test_histories_of_fixed_seeds() -> None:
         check(lines, told(lines, SIZES[seed % 4 % 3], (None, 400, 9000)[seed % 3]))
 
 
+def test_long_histories_are_read_as_short_ones_are() -> None:
+    """To the last witness."""
+    for seed in range(240, 300):
+        lines = Chaos(Random(seed)).history()
+        assert told(lines, SIZES[0], 600) == told(lines, SIZES[0])
+
+
 @given(seed=st.integers(min_value=1000), sizes=st.sampled_from(SIZES))
 def test_any_history(seed: int, sizes: Sizes) -> None:
     lines = Chaos(Random(seed)).history()

@@ -297,19 +297,21 @@ class _Import:
         if not len(held):
             return
         told = [plain["producer"], names.codes, fates.codes, plain["committed_us"]]
-        distinct, inverse = np.unique(
-            np.stack([column[held] for column in told], axis=1), axis=0, return_inverse=True
+        distinct, first, inverse = np.unique(
+            np.stack([column[held] for column in told], axis=1),
+            axis=0,
+            return_index=True,
+            return_inverse=True,
         )
-        numbers = ints(
-            [
-                self._transaction(
-                    (producer, f"'{names.names[name]}"),
-                    None if fate == NONE else fates.names[fate],
-                    None if requested_us == NONE else requested_us,
-                )
-                for producer, name, fate, requested_us in distinct.tolist()
-            ]
-        )
+        numbers = np.empty(len(distinct), np.int64)
+        # Numbered as they come, as by lines: witnesses name these numbers.
+        for place in np.argsort(first).tolist():
+            producer, name, fate, requested_us = distinct[place].tolist()
+            numbers[place] = self._transaction(
+                (producer, f"'{names.names[name]}"),
+                None if fate == NONE else fates.names[fate],
+                None if requested_us == NONE else requested_us,
+            )
         rows = {name: values[held] for name, values in message.items()}
         rows |= {"transaction": numbers[inverse.ravel()], "fate": np.full(len(held), OPEN)}
         self._add("transactions", rows | {"requested_us": np.full(len(held), NONE)})
