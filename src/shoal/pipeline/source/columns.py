@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import LOG_APPEND_TIME, Batch
+from shoal.wire.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    Batch,
+)
 from shoal.wire.columns import ByteColumn, decode_columns, gather_columns
 from shoal.wire.compression import Codec
 
@@ -27,6 +35,24 @@ BATCH_SCHEMA: Final = (
     " isTransactional boolean, isControl boolean, crc bigint, bytes binary"
 )
 _TIME: Final = pa.timestamp("us", "UTC")
+_CODECS: Final = pa.array([Codec(number).name.lower() for number in sorted(Codec)], pa.string())
+_HEAD: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", ">i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("records", ">i4"),
+    ]
+)
 
 
 def record_rows(
@@ -73,31 +99,40 @@ def _times(milliseconds: Any) -> Any:
     return pa.array(milliseconds * 1000, _TIME, mask=milliseconds < 0)
 
 
-def batch_rows(log: TopicPartition, batches: Sequence[Batch]) -> Any:
-    """One row for each batch."""
-
-    def column(name: str, kind: Any) -> Any:
-        return pa.array([getattr(batch, name) for batch in batches], kind)
-
-    count = len(batches)
-    times = {name: column(name, pa.int64()) for name in ("base_timestamp", "max_timestamp")}
+def batch_rows(log: TopicPartition, batches: Sequence[Batch], records: memoryview) -> Any:
+    """One row for each batch. They lie behind each other in `records`, which is not copied."""
+    heads = np.frombuffer(b"".join(batch.view[:HEADER_SIZE] for batch in batches), _HEAD)
+    count = len(heads)
+    attributes = heads["attributes"]
     columns = {
         "topic": pa.repeat(log.topic, count),
         "partition": pa.repeat(pa.scalar(log.partition, pa.int32()), count),
-        "baseOffset": column("base_offset", pa.int64()),
-        "lastOffset": column("last_offset", pa.int64()),
-        "records": column("record_count", pa.int32()),
-        "leaderEpoch": column("leader_epoch", pa.int32()),
-        "codec": pa.array([Codec(batch.codec).name.lower() for batch in batches], pa.string()),
-        "timestampType": column("timestamp_type", pa.int32()),
-        "baseTimestamp": _times(times["base_timestamp"].to_numpy()),
-        "maxTimestamp": _times(times["max_timestamp"].to_numpy()),
-        "producerId": column("producer_id", pa.int64()),
-        "producerEpoch": column("producer_epoch", pa.int32()),
-        "baseSequence": column("base_sequence", pa.int32()),
-        "isTransactional": column("is_transactional", pa.bool_()),
-        "isControl": column("is_control", pa.bool_()),
-        "crc": column("crc", pa.int64()),
-        "bytes": pa.array([batch.view for batch in batches], pa.binary()),
+        "baseOffset": _whole(heads["base_offset"], np.int64),
+        "lastOffset": _whole(heads["base_offset"] + heads["last_offset_delta"], np.int64),
+        "records": _whole(heads["records"], np.int32),
+        "leaderEpoch": _whole(heads["leader_epoch"], np.int32),
+        "codec": _CODECS.take(_whole(attributes & CODEC_MASK, np.int32)),
+        "timestampType": _whole(attributes & TIMESTAMP_TYPE_BIT != 0, np.int32),
+        "baseTimestamp": _times(heads["base_timestamp"].astype(np.int64)),
+        "maxTimestamp": _times(heads["max_timestamp"].astype(np.int64)),
+        "producerId": _whole(heads["producer_id"], np.int64),
+        "producerEpoch": _whole(heads["producer_epoch"], np.int32),
+        "baseSequence": _whole(heads["base_sequence"], np.int32),
+        "isTransactional": pa.array(attributes & TRANSACTIONAL_BIT != 0),
+        "isControl": pa.array(attributes & CONTROL_BIT != 0),
+        "crc": _whole(heads["crc"], np.int64),
+        "bytes": _side_by_side([batch.size for batch in batches], records),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _whole(numbers: Any, kind: type[np.generic]) -> Any:
+    return pa.array(numbers.astype(kind))
+
+
+def _side_by_side(sizes: Sequence[int], data: memoryview) -> Any:
+    """Byte strings that lie behind each other as an Arrow array over the same memory."""
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)

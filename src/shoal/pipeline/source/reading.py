@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+from shoal.audit.memory import keep_freed_memory
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
@@ -31,6 +32,7 @@ _PATIENCE_S: Final = 60.0
 
 def read_range(query: Query, part: Range) -> Iterator[Any]:
     """Everything in the range. Runs an event loop of its own."""
+    keep_freed_memory()
     with asyncio.Runner() as runner:
         reader = _RangeReader(query, part)
         try:
@@ -70,14 +72,14 @@ class _RangeReader:
         if answer.error_code != Code.NONE:
             await self._complain(answer)
             self._ask()
-            return batch_rows(self._part.log, [])
+            return batch_rows(self._part.log, [], memoryview(b""))
         start = self._position
-        batches = self._advance(answer)
+        batches, records = self._advance(answer)
         self._ask()
         # Lets the request leave before we are busy.
         await asyncio.sleep(0)
         if self._query.mode == BATCHES or not batches:
-            return batch_rows(self._part.log, batches)
+            return batch_rows(self._part.log, batches, records)
         return record_rows(
             self._part.log,
             batches,
@@ -101,14 +103,19 @@ class _RangeReader:
         )
         return fetched[log]
 
-    def _advance(self, answer: FetchedPartition) -> list[Batch]:
-        """Moves the position over the answer; the batches of it that are asked for."""
+    def _advance(self, answer: FetchedPartition) -> tuple[list[Batch], memoryview]:
+        """Moves the position over the answer.
+
+        Returns the batches of it that are asked for, and what of it begins with the first.
+        """
         found: list[Batch] = []
+        skipped_bytes = 0
         is_filtered = self._isolation == "read_committed"
         sieve = Sieve(answer.aborted if is_filtered else ())
         before = self._position
         for batch in iter_batches(answer.records):
             if batch.next_offset <= self._position:
+                skipped_bytes += batch.size
                 continue
             if batch.base_offset >= self._part.end:
                 break
@@ -118,6 +125,8 @@ class _RangeReader:
                 is_wanted = sieve.judge(batch) is Standing.DATA
             if is_wanted:
                 found.append(batch)
+            elif not found:
+                skipped_bytes += batch.size
             self._position = batch.next_offset
         if self._position > before:
             self._progress_s = time.monotonic()
@@ -127,7 +136,7 @@ class _RangeReader:
                 f" {self._part.end} was its end when the query was planned",
                 remedy="records were deleted meanwhile, or a transaction is still open",
             )
-        return found
+        return found, answer.records[skipped_bytes:]
 
     async def _complain(self, answer: FetchedPartition) -> None:
         log, code = self._part.log, answer.error_code
