@@ -178,18 +178,20 @@ def prove(claim: Claim, cases: Iterable[Case], *, pairs: int = LEAST_PAIRS) -> i
         )
         results.append(result)
         print(_lines(result), flush=True)
-        # Whoever is cut short has what is finished.
-        part = _document(claim, holds=False, bar=claim.bar, pairs=pairs, cases=results)
-        _write(f"{claim.name}{PART}", part)
+        store_part(claim, bar=claim.bar, pairs=pairs, cases=results)
     holds = all(result["holds"] for result in results if result["judged"])
-    code = store(claim, holds=holds, bar=claim.bar, pairs=pairs, cases=results)
-    (RESULTS / f"{claim.name}{PART}").unlink(missing_ok=True)
-    return code
+    return store(claim, holds=holds, bar=claim.bar, pairs=pairs, cases=results)
+
+
+def store_part(claim: Claim, **measured: Any) -> None:
+    """Write down what is finished, for whoever is cut short."""
+    _write(f"{claim.name}{PART}", _document(claim, holds=False, **measured))
 
 
 def store(claim: Claim, *, holds: bool, **measured: Any) -> int:
     """Write a result down with its conditions; 0 if the claim holds, else 1."""
     path = _write(f"{claim.name}.json", _document(claim, holds=holds, **measured))
+    (RESULTS / f"{claim.name}{PART}").unlink(missing_ok=True)
     print(f"{'holds' if holds else 'DOES NOT HOLD'}; stored in {path.name}")
     return 0 if holds else 1
 

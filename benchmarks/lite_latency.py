@@ -71,16 +71,22 @@ def consume(bootstrap: str, topic: str, count: int) -> None:
 def measured(system: System, seconds: int) -> dict[str, float]:
     """One run; latencies in milliseconds."""
     topic = system.create_topic(3, PARTITIONS)
+    found = measured_between((system.bootstrap, topic), (system.bootstrap, topic), seconds)
+    system.delete_topic(topic)
+    return found
+
+
+def measured_between(
+    sent_to: tuple[str, str], read_from: tuple[str, str], seconds: int
+) -> dict[str, float]:
+    """One run from a new topic to another, or the same; each is a cluster and a name."""
     count = seconds * PER_SECOND
-    consumer = subprocess.Popen(
-        _command("consume", system.bootstrap, topic, count), stdout=subprocess.PIPE
-    )
+    consumer = subprocess.Popen(_command("consume", *read_from, count), stdout=subprocess.PIPE)
     with consumer:
-        subprocess.run(_command("produce", system.bootstrap, topic, seconds), check=True)
+        subprocess.run(_command("produce", *sent_to, seconds), check=True)
         assert consumer.stdout is not None
         latencies_us = array("q")
         latencies_us.frombytes(consumer.stdout.read())
-    system.delete_topic(topic)
     assert len(latencies_us) == count, f"{len(latencies_us)} of {count} messages"
     cuts = statistics.quantiles(latencies_us, n=1000)
     return {

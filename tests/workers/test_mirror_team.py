@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -16,8 +17,12 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.flow import MakeHands
+from shoal.workers import mirror_team
 from shoal.workers.mirror_team import MirrorTeam
-from shoal.workers.processes import ProcessPlacement
+from shoal.workers.processes import ProcessHandle, ProcessPlacement
+from shoal.workers.specs import Assignment
+from shoal.workers.supervision import Limits
+from shoal.workers.supervisor import Supervisor
 from support.mirror_runs import PATIENCE_S, client
 from support.mirror_teams import PARTITIONS, RECORDS, check_copy, copied, prepared
 from support.topic_reader import read_topic
@@ -59,7 +64,7 @@ def _workers() -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
 def test_every_record_once_although_a_worker_is_killed(
     source: str, target: str, delivery: str
 ) -> None:
@@ -72,6 +77,50 @@ def test_every_record_once_although_a_worker_is_killed(
         victims[0].kill()
 
     status = asyncio.run(copied(config, _team(), harm))
+    assert (status.parked, status.lag) == ((), 0)
+    check_copy(target, topic)
+    assert not _workers()
+
+
+class _OutOfReach(ProcessPlacement):
+    """Places workers on machines that may sleep, and do not hear that they are to be killed."""
+
+    def start(self, assignment: Assignment) -> ProcessHandle:
+        handle = super().start(assignment)
+        kill = handle.kill
+
+        def kill_if_awake() -> None:
+            if psutil.Process(handle.pid).status() != psutil.STATUS_STOPPED:
+                kill()
+
+        handle.kill = kill_if_awake  # type: ignore[method-assign]
+        return handle
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
+    source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = partial(Supervisor, limits=Limits(silence_s=2.0))
+    monkeypatch.setattr(mirror_team, "Supervisor", impatient)
+    topic = f"team-zombie-{delivery}"
+    config = prepared(source, target, topic, delivery=delivery)
+
+    def sleep_and_wake() -> None:
+        zombie, other = _workers()
+        zombie.suspend()
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while not set(_workers()) - {zombie, other}:
+                assert time.monotonic() < deadline, "nobody takes its place"
+                time.sleep(0.1)
+        finally:
+            zombie.resume()
+        with suppress(psutil.NoSuchProcess):
+            zombie.wait(PATIENCE_S)
+
+    team = partial(MirrorTeam, placement=_OutOfReach(), workers=2)
+    status = asyncio.run(copied(config, team, sleep_and_wake))
     assert (status.parked, status.lag) == ((), 0)
     check_copy(target, topic)
     assert not _workers()
