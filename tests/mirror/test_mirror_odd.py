@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,13 @@ from shoal.mirror.config import CopyRules, TopicRules
 from shoal.mirror.deep import DeepRules
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import HEADER_SIZE, iter_batches
+from shoal.wire.batch import iter_batches
 from shoal.wire.compression import Codec
 from support.mirror_copies import (
     assert_same,
     client,
     config_of,
+    damage,
     fill,
     make_topic,
     mirror_all,
@@ -104,18 +104,6 @@ async def test_gaps_of_compaction_are_closed_and_counted(
     assert set(last.values()) <= set(found)
 
 
-def _damage(cluster: LiteCluster, topic: str, number: int, at: int) -> Path:
-    """Change a byte of a value in the first batch; returns the file."""
-    (folder,) = cluster.log_dirs().values()
-    file = folder / f"{topic}-{number}" / f"{0:020}.log"
-    with file.open("r+b") as log:
-        log.seek(HEADER_SIZE + at)
-        byte = log.read(1)
-        log.seek(HEADER_SIZE + at)
-        log.write(bytes([byte[0] ^ 1]))
-    return file
-
-
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
 async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
     source: LiteCluster, target: LiteCluster, delivery: str
@@ -124,7 +112,7 @@ async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
         topic = f"damaged-{action}-{delivery}"
         await make_topic(source.bootstrap, topic, 2)
         fill(source.bootstrap, topic, range(400), partitions=2)
-        _damage(source, topic, 1, 12)
+        damage(source.log_dirs(), topic, 1, 12)
         options = {
             "delivery": delivery,
             "name": topic,
@@ -144,7 +132,7 @@ async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
             assert "source offset 0 is damaged" in str(status.parked[0])
             continue
         assert status.parked == ()
-        _damage(source, topic, 1, 12)  # which heals it
+        damage(source.log_dirs(), topic, 1, 12)  # which heals it
         status = await mirror_all(config)
         assert status.counts.records == 200
         await assert_same(source.bootstrap, target.bootstrap, topic, 400, 2)

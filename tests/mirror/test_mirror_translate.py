@@ -169,31 +169,46 @@ def test_the_command_tells_positions_and_what_is_not_known_yet(source: str, targ
 async def test_groups_follow_by_themselves_but_not_where_they_are_active(
     source: str, target: str
 ) -> None:
-    topic = "followed"
-    await make(source, topic)
     await make(target, "elsewhere")
+    await _check_followed(source, target, "followed")
+
+
+async def test_groups_follow_from_apache_kafka_and_to_it(
+    source: str, target: str, apache_bootstrap: str
+) -> None:
+    await make(apache_bootstrap, "elsewhere")
+    await _check_followed(source, apache_bootstrap, "followed-to-apache")
+    await make(target, "elsewhere-too")
+    await _check_followed(apache_bootstrap, target, "followed-from-apache", "elsewhere-too")
+
+
+async def _check_followed(
+    source: str, target: str, topic: str, elsewhere: str = "elsewhere"
+) -> None:
+    await make(source, topic)
     committed = await asyncio.to_thread(_transactions, source, topic, 6)
-    for group in ("idle", "active", "console-consumer-1"):
+    idle, active, tool = f"{topic}-idle", f"{topic}-active", f"console-consumer-{topic}"
+    for group in (idle, active, tool):
         await asyncio.to_thread(_begin, source, topic, group)
         await asyncio.to_thread(_read, source, topic, group, 7)
     rules = TopicRules(naming=Naming("default", source_alias="us"))
     groups = GroupRules(sync=True, sync_s=0.2)
-    with _member(target, "active"):
+    with _member(target, active, elsewhere):
         async with running(_config(source, target, topic, rules=rules, groups=groups)) as mirror:
             await mirror.copied(len(committed))
-            place = await _committed(target, "idle", f"us.{topic}")
-        assert await _positions(target, "active") == {}
-    assert await _positions(target, "console-consumer-1") == {}
+            place = await _committed(target, idle, topic)
+        assert await _positions(target, active, topic) == {}
+    assert await _positions(target, tool, topic) == {}
     assert place == 7
-    assert await asyncio.to_thread(_read, target, f"us.{topic}", "idle", 13) == committed[7:]
+    assert await asyncio.to_thread(_read, target, f"us.{topic}", idle, 13) == committed[7:]
 
 
 @contextmanager
-def _member(bootstrap: str, group: str) -> Iterator[None]:
+def _member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
     """A consumer that is a member of a group as long as the block lasts."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **SILENT})
     assigned: list[object] = []
-    consumer.subscribe(["elsewhere"], on_assign=lambda *_: assigned.append(1))
+    consumer.subscribe([topic], on_assign=lambda *_: assigned.append(1))
     deadline = time.monotonic() + PATIENCE_S
     while not assigned and time.monotonic() < deadline:
         consumer.poll(0.1)
@@ -206,13 +221,13 @@ def _member(bootstrap: str, group: str) -> Iterator[None]:
 
 async def _committed(bootstrap: str, group: str, topic: str) -> int:
     async with asyncio.timeout(PATIENCE_S):
-        while not (found := await _positions(bootstrap, group)):  # noqa: ASYNC110
+        while not (found := await _positions(bootstrap, group, topic)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    return found[TopicPartition(topic, 0)]
+    return found[TopicPartition(f"us.{topic}", 0)]
 
 
-async def _positions(bootstrap: str, group: str) -> dict[TopicPartition, int]:
-    partitions = [TopicPartition(name, 0) for name in ("followed", "us.followed")]
+async def _positions(bootstrap: str, group: str, topic: str) -> dict[TopicPartition, int]:
+    partitions = [TopicPartition(name, 0) for name in (topic, f"us.{topic}")]
     async with client(bootstrap) as asked:
         coordinator = Coordinator(asked, CoordinatorType.GROUP, group)
         found = await committed_offsets(coordinator, group, partitions)

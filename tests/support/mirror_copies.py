@@ -1,7 +1,8 @@
 """Topics to mirror and mirrors to run, on clusters of any kind; judged by librdkafka."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
@@ -12,6 +13,7 @@ from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.verify import PartitionReport, verify
+from shoal.wire.batch import HEADER_SIZE
 from support.topic_reader import SILENT, ReadTopic, read_topic
 
 PATIENCE_S = 90.0
@@ -47,6 +49,16 @@ def fill(
             producer.produce(topic, str(number), key(number), partition=place, timestamp=at_ms)
             producer.poll(0)
         assert producer.flush(60) == 0
+
+
+def damage(log_dirs: Mapping[int, Path], topic: str, number: int, at: int) -> None:
+    """Change a byte of a value in the first batch, in the log of a cluster of one broker."""
+    (folder,) = log_dirs.values()
+    with (folder / f"{topic}-{number}" / f"{0:020}.log").open("r+b") as log:
+        log.seek(HEADER_SIZE + at)
+        byte = log.read(1)
+        log.seek(HEADER_SIZE + at)
+        log.write(bytes([byte[0] ^ 1]))
 
 
 def config_of(source: str, target: str, *topics: str, **options: Any) -> MirrorConfig:

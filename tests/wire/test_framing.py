@@ -57,6 +57,25 @@ def test_a_frame_belongs_to_its_holder(size: int) -> None:
     assert memoryview(first.obj).nbytes == size, "a frame pins only its own bytes"
 
 
+def test_memory_of_large_frames_is_used_again_when_nobody_holds_it() -> None:
+    decoder = FrameDecoder(spares=4)
+    payloads = [bytes([number]) * 3_000_000 for number in range(12)]
+    held: list[memoryview] = []
+    for payload in payloads:
+        (frame_of,) = feed(decoder, stream_of(payload), 100_000)
+        held.append(frame_of)
+        # Three are in use at any time, as views of their parts.
+        for number, view in enumerate(held[-3:], start=len(held) - len(held[-3:])):
+            assert view[-1] == number
+        if len(held) > 3:
+            held[len(held) - 4].release()
+    assert decoder.held_bytes == 4 * 3_000_000
+    assert [bytes(view) for view in held[-3:]] == payloads[-3:]
+    decoder.let_go()
+    assert decoder.held_bytes == 0
+    assert [bytes(view) for view in held[-3:]] == payloads[-3:]
+
+
 @pytest.mark.parametrize("length", [-1, -(2**31)])
 def test_a_negative_length_is_refused(length: int) -> None:
     decoder = FrameDecoder()

@@ -87,6 +87,7 @@ class _OutOfReach(ProcessPlacement):
 
     def start(self, assignment: Assignment) -> ProcessHandle:
         handle = super().start(assignment)
+        assert isinstance(handle, ProcessHandle)
         kill = handle.kill
 
         def kill_if_awake() -> None:

@@ -126,6 +126,13 @@ class ClientConfig:
         low=1_024,
         high=_INT32_MAX,
     )
+    receive_spares: int = prop(
+        "shoal.receive.spares",
+        1,
+        "Memory of large answers that is kept for later ones; more where answers are held long.",
+        low=1,
+        high=64,
+    )
     allow_auto_create_topics: bool = prop(
         "allow.auto.create.topics",
         False,

@@ -94,13 +94,15 @@ class _Call:
 class Connection(asyncio.BufferedProtocol):
     """An open connection; made by `connect`."""
 
-    def __init__(self, address: str, *, max_in_flight: int, limit_bytes: int) -> None:
+    def __init__(
+        self, address: str, *, max_in_flight: int, limit_bytes: int, spares: int = 1
+    ) -> None:
         self.address = address
         self.last_used = asyncio.get_running_loop().time()
         self.detour: Detour | None = None
         self.carrier: Carrier | None = None
         self._max_in_flight = max_in_flight
-        self._decoder = FrameDecoder(limit_bytes)
+        self._decoder = FrameDecoder(limit_bytes, spares=spares)
         self._queue: deque[_Call] = deque()
         self._in_flight: deque[_Call] = deque()
         self._transport: asyncio.Transport | None = None
@@ -406,7 +408,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return f"name not found: {error.strerror}"
     if isinstance(error, OSError):
-        return os.strerror(error.errno).lower() if error.errno else str(error)
+        said = os.strerror(error.errno).lower() if error.errno else str(error)
+        return said or "the connection was closed"
     return str(error) or type(error).__name__
 
 
@@ -423,6 +426,7 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
+    spares: int = 1,
 ) -> Connection:
     """Open a connection; the caller bounds the time. TLS refusals are `AuthenticationFailed`."""
     loop = asyncio.get_running_loop()
@@ -433,7 +437,9 @@ async def connect(
         raise ConnectionLost(
             f"cannot connect to {address}: {describe(error)}", sent=False
         ) from error
-    connection = Connection(address, max_in_flight=max_in_flight, limit_bytes=limit_bytes)
+    connection = Connection(
+        address, max_in_flight=max_in_flight, limit_bytes=limit_bytes, spares=spares
+    )
     try:
         await loop.create_connection(
             lambda: connection, sock=sock, ssl=tls, server_hostname=host if tls else None

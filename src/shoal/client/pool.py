@@ -129,6 +129,7 @@ class Pool:
                     tls=self._tls,
                     send_buffer_bytes=config.send_buffer_bytes,
                     receive_buffer_bytes=config.receive_buffer_bytes,
+                    spares=config.receive_spares,
                 )
                 return await shake_hands(connection, config)
         except TimeoutError:

@@ -18,6 +18,7 @@ from shoal.client.errors import error_for
 from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.deep import Group
 from shoal.mirror.offset_map import Span
+from shoal.mirror.remedies import remedy_for
 from shoal.mirror.rewrite import halves, prepare_to_append, trimmed_copy, within_limit
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
@@ -49,7 +50,8 @@ class AppendingMirror(PartitionMirror):
             prepare_to_append(batch, max(batch.base_offset, source_offset))
             if batch.next_offset > group.next_offset:
                 self.park(
-                    f"the handler made more of the batch at {source_offset} than it had", None
+                    f"the handler made more of the batch at {source_offset} than it had",
+                    "let it return no more records than it was given",
                 )
                 return False
             pieces = list(within_limit(batch, self.limit_bytes, keep_offsets=True))
@@ -144,7 +146,8 @@ class AppendingMirror(PartitionMirror):
                 code, topic=tp.topic, partition=tp.partition, message=result.error_message
             )
             self.park(
-                f"the target refuses the batches from {unit[0].source_offset} on: {error}", None
+                f"the target refuses the batches from {unit[0].source_offset} on: {error}",
+                remedy_for(code),
             )
             return
         self.not_before = now + self.backoff.failed()

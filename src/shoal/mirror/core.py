@@ -39,6 +39,7 @@ from shoal.mirror.deep import Group, Rebatcher
 from shoal.mirror.handlers import BatchHandler
 from shoal.mirror.intake import Counts, Intake
 from shoal.mirror.offset_map import MapWriter, Span, cut_spans
+from shoal.mirror.remedies import remedy_for
 from shoal.mirror.rewrite import ends_like, halves, prepare, rest_of, within_limit
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.findings import Outcome
@@ -363,11 +364,11 @@ class PartitionMirror(Intake):
         ends.update(outgoing.last_sequence for outgoing in self._queue)
         return last_sequence in ends
 
-    def park(self, message: str, remedy: str | None) -> None:
+    def park(self, message: str, remedy: str) -> None:
         """Stop this partition for good."""
         if self.parked is None:
             self.parked = SystemFailure(f"{self.partition}: {message}", remedy=remedy)
-            _log.error("%s is parked, others go on: %s", self.partition, message)
+            _log.error("%s is parked, others go on: %s (%s)", self.partition, message, remedy)
             self.forget_unsent()
 
     def forget_unsent(self) -> None:
@@ -449,7 +450,8 @@ class PartitionMirror(Intake):
             return
         if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = result.error(self.target)
-            self.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
+            message = f"the target refuses the batch of {outgoing.source_offset}: {error}"
+            self.park(message, remedy_for(code))
             return
         self.not_before = max(self.not_before, now + self.backoff.failed())
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from shoal.client.client import Client
+from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copier import Copier
 from shoal.mirror.heartbeats import Heartbeats
@@ -28,8 +29,6 @@ from shoal.model.errors import LedgerError, ShoalError
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
-# A topic that was just made has its leaders a few milliseconds later.
-_NEW_TOPICS: Final = {"retry.backoff.ms": 10}
 
 OnStatus = Callable[[MirrorStatus], None]
 
@@ -93,10 +92,7 @@ class Flow:
 
     async def run(self) -> MirrorStatus:
         config = self._config
-        async with (
-            Client(config.source) as source,
-            Client(_NEW_TOPICS | dict(config.target)) as target,
-        ):
+        async with both_clients(config) as (source, target):
             copier = self._make_hands(source, target, config)
             await copier.prepare()
             topics = Topics(source, target, config, copier.check)

@@ -10,7 +10,7 @@ Rules:
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Final, Self
 
 from shoal.client.isolation import Sieve, Standing
 from shoal.mirror.deep import Group, Rebatcher
@@ -22,6 +22,8 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches, sequence_after
 
 _log = logging.getLogger(__name__)
+
+_MEND: Final = "mend the handler and start the mirror again; other partitions go on"
 
 
 @dataclass(slots=True)
@@ -188,10 +190,11 @@ class Intake:
                 return None
             changed = as_batch(handled)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            self.park(f"the handler failed on the batch at {self.position}: {error!r}", None)
+            self.park(f"the handler failed on the batch at {self.position}: {error!r}", _MEND)
             return None
         if not changed.is_dense or changed.is_control:
-            self.park("the handler returned a batch with gaps, without records or of control", None)
+            wrong = "the handler returned a batch with gaps, without records or of control"
+            self.park(wrong, _MEND)
             return None
         self.counts.changed += 1
         return changed
@@ -221,7 +224,7 @@ class Intake:
                 return None
             changed = as_columns(handled)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            self.park(f"the handler failed on the records at {self.position}: {error!r}", None)
+            self.park(f"the handler failed on the records at {self.position}: {error!r}", _MEND)
             return None
         self.counts.changed += changed is not columns
         return changed
@@ -234,7 +237,7 @@ class Intake:
 
     # Of `PartitionMirror`.
 
-    def park(self, message: str, remedy: str | None) -> None:
+    def park(self, message: str, remedy: str) -> None:
         raise NotImplementedError
 
     def _accept(self, group: Group) -> bool:

@@ -42,6 +42,7 @@ from shoal.mirror.config import MirrorLimits
 from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.modes import TRANSACTIONAL
 from shoal.mirror.offset_map import MapWriter
+from shoal.mirror.remedies import remedy_for
 from shoal.mirror.resume import Resume
 from shoal.mirror.routes import Route
 from shoal.mirror.transactional import TransactionalMirror
@@ -354,7 +355,8 @@ class TransactionLane:
             return
         if outcome.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = outcome.error(mirror.target)
-            mirror.park(f"the target refuses the batch of {outgoing.source_offset}: {error}", None)
+            message = f"the target refuses the batch of {outgoing.source_offset}: {error}"
+            mirror.park(message, remedy_for(outcome.error_code))
 
     async def _await_visible(self, positions: Checkpoints) -> None:
         loop = asyncio.get_running_loop()
@@ -402,7 +404,10 @@ class TransactionLane:
             # The last commit may have counted although its answer was lost.
             mirror.offsets, _ = self._topic.map_end(tp, found[tp], is_new=False)
             if (strange := await self._strange(tp, found[tp])) is not None:
-                mirror.park(f"the target is not as this mirror left it: {strange}", None)
+                mirror.park(
+                    f"the target is not as this mirror left it: {strange}",
+                    "compare both with `shoal mirror verify`; mirror into a new topic",
+                )
             self._go_back(mirror)
 
     def _park_lost(self, found: Checkpoints) -> None:

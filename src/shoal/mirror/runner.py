@@ -34,6 +34,7 @@ from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.intake import Counts
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.producers import last_sequence_of
+from shoal.mirror.remedies import remedy_for_reading
 from shoal.mirror.status import MirrorStatus, partition_status, total
 from shoal.mirror.watching import SourceWatch
 from shoal.model.errors import WireError
@@ -447,7 +448,7 @@ class MirrorRunner:
             if code in INVALIDATES_METADATA:
                 self._refresh(self._source)
         else:
-            mirror.park(f"the source cannot be read: {error}", None)
+            mirror.park(f"the source cannot be read: {error}", remedy_for_reading(code))
 
     async def _find(self, mirror: PartitionMirror) -> None:
         """Why the source does not have a position."""
@@ -516,7 +517,10 @@ class MirrorRunner:
             mirror.told_last_sequence(last_sequence, now=self._loop.time())
         except ClientError as error:
             if not error.retriable:
-                mirror.park(f"the target does not tell what it has of this mirror: {error}", None)
+                message = f"the target does not tell what it has of this mirror: {error}"
+                mirror.park(
+                    message, error.remedy or "allow the mirror's user to describe the topic"
+                )
             else:
                 _log.warning("%s: asking the target failed: %s", mirror.partition, error)
                 await asyncio.sleep(mirror.backoff.failed())

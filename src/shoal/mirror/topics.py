@@ -197,9 +197,11 @@ class Topics:
         await self._target.retrying(look)
 
     def _tell(self, plan: TopicPlan) -> None:
+        # Of one alone the error tells with which the mirror ends.
+        is_all = not plan.routes and len(plan.refused) == 1
         for name, error in plan.refused.items():
-            if self._refused.get(name) != str(error):
-                _log.error("%s is not copied, others go on: %s", name, error)
+            if self._refused.get(name) != str(error) and not is_all:
+                _log.error("%s is not copied: %s (%s)", name, error, error.remedy or "tried again")
         self._refused = {name: str(error) for name, error in plan.refused.items()}
 
 

@@ -39,6 +39,8 @@ _SHARED_SIZE = 256 * 1024
 # doubling costs eight times as much, in copies and in memory given back to the system.
 _FIRST_SIZE = 1024 * 1024
 _GROWTH = 16
+# More than this is never kept.
+_KEPT_SIZE = 16 * 1024 * 1024
 
 
 class FrameDecoder:
@@ -50,14 +52,20 @@ class FrameDecoder:
         "_large",
         "_length",
         "_limit",
+        "_most_spares",
         "_room",
         "_shared",
-        "_spare",
+        "_spares",
         "_start",
         "_taken",
     )
 
-    def __init__(self, limit_bytes: int = DEFAULT_FRAME_LIMIT) -> None:
+    def __init__(self, limit_bytes: int = DEFAULT_FRAME_LIMIT, *, spares: int = 1) -> None:
+        """`spares`: the memory of so many large frames is kept for later ones.
+
+        One is enough where a frame is gone before the next one comes. For those whose frames are
+        held for a while memory that was used before costs much less than new one.
+        """
         self._limit = min(limit_bytes, _LARGEST_LENGTH)
         # The shared buffer holds received bytes from _start to _end.
         self._shared = memoryview(bytearray(_FIRST_SHARED_SIZE))
@@ -68,8 +76,9 @@ class FrameDecoder:
         self._room = _FIRST_SHARED_SIZE
         # The large frame that is being received, if there is one.
         self._large: memoryview | None = None
-        # The memory of the last large frame.
-        self._spare = bytearray()
+        # The memory of the last large frames.
+        self._spares: list[bytearray] = []
+        self._most_spares = spares
         self._filled = 0
         self._length = 0
         # Bytes of the stream before the frame that comes next, for positions in errors.
@@ -87,12 +96,12 @@ class FrameDecoder:
         The shared buffer of a connection is not counted: all have one.
         """
         large = 0 if self._large is None else len(self._large)
-        return max(large, len(self._spare))
+        return max(large, sum(map(len, self._spares)))
 
     def let_go(self) -> None:
         """Give back the memory that is kept for the next large frame."""
         if self._large is None:
-            self._spare = bytearray()
+            self._spares.clear()
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where to receive next; never empty, and good until `received`. The hint is asyncio's."""
@@ -151,25 +160,38 @@ class FrameDecoder:
 
     def _begin_large(self, length: int) -> None:
         arrived = self._shared[self._start + LENGTH_SIZE : self._end]
-        self._large = self._memory(min(length, _FIRST_SIZE))
+        self._large = self._kept(length) or self._memory(min(length, _FIRST_SIZE))
         self._large[: len(arrived)] = arrived
         self._filled = len(arrived)
         self._length = length
         self._start = self._end = 0
 
+    def _kept(self, size: int) -> memoryview | None:
+        """Memory of an earlier large frame of which nobody holds anything any more."""
+        for spare in self._spares:
+            if size <= len(spare):
+                try:
+                    # Changes nothing, but is refused while there is a view of it.
+                    spare.append(0)
+                    spare.pop()
+                except BufferError:
+                    continue
+                return memoryview(spare)[:size]
+        return None
+
     def _memory(self, size: int) -> memoryview:
-        """Memory for a large frame; that of the last one, unless someone still holds it."""
-        if size <= len(self._spare):
-            try:
-                # Changes nothing, but is refused while there is a view of it.
-                self._spare.append(0)
-                self._spare.pop()
-            except BufferError:
-                pass
-            else:
-                return memoryview(self._spare)[:size]
-        self._spare = bytearray(size)
-        return memoryview(self._spare)
+        """New memory for a large frame, kept in the place of the oldest."""
+        self._spares.append(bytearray(size))
+        del self._spares[: -self._most_spares]
+        return memoryview(self._spares[-1])
+
+    def _grown(self, size: int) -> memoryview:
+        """More memory for the frame that is being received; kept only where many are."""
+        if self._most_spares == 1 or size > _KEPT_SIZE:
+            return memoryview(bytearray(size))
+        if self._spares:
+            self._spares.pop()  # in which the frame began
+        return self._memory(size)
 
     def _received_large(self, count: int) -> list[memoryview]:
         large = self._large
@@ -181,7 +203,7 @@ class FrameDecoder:
             return [large]
         if self._filled == len(large):
             # A new array: the old one cannot be resized while the caller holds a view of it.
-            grown = memoryview(bytearray(min(self._length, self._filled * _GROWTH)))
+            grown = self._grown(min(self._length, self._filled * _GROWTH))
             grown[: self._filled] = large
             self._large = grown
         return []

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.client.client import Client
+from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copier import Copier
 from shoal.mirror.intake import Counts
@@ -191,7 +192,7 @@ class MirrorTeam:
 async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
     """What a worker of a team does."""
     config = MirrorConfig.from_json(assignment.task["config"])
-    async with Client(config.source) as source, Client(config.target) as target:
+    async with both_clients(config) as (source, target):
         copier = Copier(source, target, config, is_of_team=True)
         await copier.prepare()
         running = asyncio.create_task(copier.run())

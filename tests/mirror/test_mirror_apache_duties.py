@@ -1,0 +1,132 @@
+"""What a mirror owes besides data, and what it refuses, where both sides are Apache Kafka.
+
+Source and target are the same broker: topics are called otherwise at the target.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shoal.client.admin import NewTopic, Resource, ResourceType
+from shoal.mirror.command import mirror_until
+from shoal.mirror.config import CopyRules, MirrorConfig, TopicRules
+from shoal.mirror.naming import Naming
+from shoal.model.errors import UsageError
+from shoal.systems.apache import ApacheCluster
+from support.mirror_copies import damage
+from support.mirror_runs import PATIENCE_S, client, fill, make, running
+from support.topic_reader import read_topic
+
+NAMING = Naming("default", source_alias="us", target_alias="eu")
+
+
+def _config(bootstrap: str, topics: str, **rules: Any) -> MirrorConfig:
+    often = {"refresh_s": 0.2, "sync_configs_s": 0.2, "naming": NAMING}
+    cluster = {"bootstrap.servers": bootstrap}
+    return MirrorConfig(
+        cluster,
+        cluster,
+        tuple(topics.split(",")),
+        name=topics.partition("-")[0],
+        rules=TopicRules(**{**often, **rules}),
+    )
+
+
+def _values(name: str, count: int = 20) -> list[str]:
+    return [f"{name}-{number}" for number in range(count)]
+
+
+async def _eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while await look() != expected:  # noqa: ASYNC110 - only asking tells
+            await asyncio.sleep(0.1)
+
+
+async def _setting(bootstrap: str, topic: str, name: str) -> str | None:
+    resource = Resource(ResourceType.TOPIC, topic)
+    async with client(bootstrap) as asked:
+        return (await asked.admin.describe_configs([resource]))[resource][name].value
+
+
+async def test_partitions_are_added_and_settings_follow(apache_bootstrap: str) -> None:
+    topic = "tended-topic"
+    await make(apache_bootstrap, topic, configs={"retention.ms": "7200000"})
+    await asyncio.to_thread(fill, apache_bootstrap, topic, _values("zero"))
+    resource = Resource(ResourceType.TOPIC, topic)
+    async with running(_config(apache_bootstrap, topic)) as mirror:
+        await mirror.copied(20)
+        assert await _setting(apache_bootstrap, f"us.{topic}", "retention.ms") == "7200000"
+        async with client(apache_bootstrap) as asked:
+            await asked.admin.create_partitions({topic: 3})
+            await asked.admin.alter_configs({resource: {"retention.ms": "3600000"}})
+        await asyncio.to_thread(fill, apache_bootstrap, topic, _values("two"), partition=2)
+        await mirror.copied(40)
+        await _eventually(
+            lambda: _setting(apache_bootstrap, f"us.{topic}", "retention.ms"), "3600000"
+        )
+    found = await asyncio.to_thread(
+        read_topic, apache_bootstrap, f"us.{topic}", partitions=3, count=40
+    )
+    assert [record.value for record in found.partitions[2]] == [
+        value.encode() for value in _values("two")
+    ]
+
+
+async def test_topics_that_do_not_fit_are_refused_and_others_go_on(apache_bootstrap: str) -> None:
+    bad = ("unfit-narrow", "unfit-compact", "unfit-codec", "unfit-foreign")
+    await make(apache_bootstrap, *bad, "unfit-not", partitions=2)
+    await asyncio.to_thread(fill, apache_bootstrap, "unfit-not", _values("good"))
+    async with client(apache_bootstrap) as asked:
+        await asked.admin.create_topics(
+            [
+                NewTopic("us.unfit-narrow", 1, 1),
+                NewTopic("us.unfit-compact", 2, 1, configs={"cleanup.policy": "compact"}),
+                NewTopic("us.unfit-codec", 2, 1, configs={"compression.type": "gzip"}),
+                NewTopic("us.unfit-foreign", 2, 1),
+            ]
+        )
+    await asyncio.to_thread(fill, apache_bootstrap, "us.unfit-foreign", _values("foreign"))
+    async with running(_config(apache_bootstrap, "unfit-.*,missing")) as mirror:
+        status = await mirror.copied(20)
+    assert all(error.remedy for error in status.refused)
+    told = sorted(str(error) for error in status.refused)
+    assert len(told) == 5
+    for words in (
+        "us.unfit-codec has compression.type gzip",
+        "us.unfit-compact has cleanup.policy compact, the source's has delete",
+        "us.unfit-narrow has 1 partitions, the source's has 2",
+        "us.unfit-foreign-0 is not empty",
+        "the source has no topic missing",
+    ):
+        assert words in "\n".join(told)
+
+
+async def test_a_topic_that_does_not_exist_is_named(apache_bootstrap: str) -> None:
+    with pytest.raises(UsageError, match="the source has no topic nowhere-at-all") as caught:
+        await mirror_until(asyncio.Event().wait, _config(apache_bootstrap, "nowhere-at-all"))
+    assert caught.value.remedy
+
+
+async def test_a_damaged_batch_parks_its_partition_and_the_other_goes_on(
+    apache_cluster: ApacheCluster,
+) -> None:
+    topic, bootstrap = "poisoned-topic", apache_cluster.bootstrap
+    await make(bootstrap, topic, partitions=2)
+    for number in range(2):
+        await asyncio.to_thread(fill, bootstrap, topic, _values("value", 200), partition=number)
+    damage(apache_cluster.log_dirs(), topic, 1, 12)
+    async with running(_config(bootstrap, topic)) as mirror:
+        await mirror.copied(200)
+        status = await mirror.until(lambda status: bool(status.parked))
+    assert status.counts.records == 200
+    assert "source offset 0 is damaged" in str(status.parked[0])
+    assert "kafka-dump-log" in str(status.parked[0].remedy)
+    damage(apache_cluster.log_dirs(), topic, 1, 12)  # which heals it
+    retrying = replace(_config(bootstrap, topic), copy=CopyRules(on_bad_batch="retry"))
+    async with running(retrying) as mirror:
+        await mirror.copied(200)
+    found = await asyncio.to_thread(read_topic, bootstrap, f"us.{topic}", partitions=2, count=400)
+    assert [len(found.partitions[number]) for number in range(2)] == [200, 200]
