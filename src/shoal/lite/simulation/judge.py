@@ -137,8 +137,7 @@ class Judge:
         self.partitions[hosted.key].consumer_out_of_range(hosted, offset)
 
     def consumer_diverged(self, hosted: HostedPartition, offset: int, diverging: EpochEnd) -> None:
-        detail = f"{hosted.broker.id} tells a consumer at {offset} to go back to {diverging}"
-        raise Violation("ConsistentRead", detail)
+        self.partitions[hosted.key].consumer_diverged(hosted, offset, diverging)
 
     def asked_for_end(self, hosted: HostedPartition) -> None:
         self.partitions[hosted.key].asked_for_end(hosted)

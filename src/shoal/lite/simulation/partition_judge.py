@@ -25,6 +25,7 @@ from shoal.lite.codes import Refused
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.log.header import BatchHeader
 from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.replication.messages import EpochEnd
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.hosted import HostedPartition
@@ -351,11 +352,22 @@ class PartitionJudge:
 
     def consumer_out_of_range(self, hosted: HostedPartition, offset: int) -> None:
         """A consumer that has read up to an offset is told that there is no such offset."""
-        record, role = self.record, hosted.replica.role
-        is_current = record is not None and record.leader_epoch == role.leader_epoch
-        if is_current and isinstance(role, LeaderPartition):
+        if self._is_current_leader(hosted):
             detail = f"{hosted.broker.id} leads, and has no offset {offset}, which was read"
             raise Violation("ConsistentRead", detail)
+
+    def consumer_diverged(self, hosted: HostedPartition, offset: int, diverging: EpochEnd) -> None:
+        """A consumer is told that what it has read last is not in the log."""
+        if self._is_current_leader(hosted):
+            detail = f"{hosted.broker.id} tells a consumer at {offset} to go back to {diverging}"
+            raise Violation("ConsistentRead", detail)
+
+    def _is_current_leader(self, hosted: HostedPartition) -> bool:
+        """One that leads no more without knowing it refuses whoever has heard of a later epoch,
+        and whoever has read from a later leader has."""
+        record, role = self.record, hosted.replica.role
+        is_current = record is not None and record.leader_epoch == role.leader_epoch
+        return is_current and isinstance(role, LeaderPartition)
 
     def asked_for_end(self, hosted: HostedPartition) -> None:
         """A client asks a leader for the latest offset."""
