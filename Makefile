@@ -64,6 +64,7 @@ prove-chaos: setup ## kills, pauses, cuts and lost disks under load, 5 minutes a
 prove-mirror: setup ## kills of the mirror, its source and its target during copies; writes docs/proofs/mirror.md
 	$(BIN)/python scripts/prove_mirror.py --engine lite --kills $(or $(KILLS),200) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 	$(BIN)/python scripts/prove_mirror.py --engine apache --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
+	$(BIN)/python scripts/prove_mirror.py --engine apache-lite --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 
 .PHONY: prove-presets
 prove-presets: setup ## every preset on Kafka Lite and on Apache Kafka; writes docs/proofs/presets.md

@@ -6,11 +6,12 @@ Source and target are the same broker: topics are called otherwise at the target
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from shoal.client.admin import NewTopic, Resource, ResourceType
+from shoal.client.errors import AuthenticationFailed
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
@@ -19,6 +20,9 @@ from shoal.systems.apache import ApacheCluster
 from support.mirror_copies import damage
 from support.mirror_runs import PATIENCE_S, client, fill, make, running
 from support.topic_reader import read_topic
+
+if TYPE_CHECKING:
+    from support.client_apache import SecureApache
 
 NAMING = Naming("default", source_alias="us", target_alias="eu")
 
@@ -107,6 +111,20 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(apache_bootst
 async def test_a_topic_that_does_not_exist_is_named(apache_bootstrap: str) -> None:
     with pytest.raises(UsageError, match="the source has no topic nowhere-at-all") as caught:
         await mirror_until(asyncio.Event().wait, _config(apache_bootstrap, "nowhere-at-all"))
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_wrong_credentials_are_told_with_their_cluster(
+    apache: "SecureApache", side: str
+) -> None:
+    wrong = apache.properties("SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="bob")
+    clusters = {"source": apache.properties(), "target": apache.properties(), side: wrong}
+    config = MirrorConfig(
+        clusters["source"], clusters["target"], ("any",), rules=TopicRules(naming=NAMING)
+    )
+    with pytest.raises(AuthenticationFailed, match=f"the {side} cluster: ") as caught:
+        await mirror_until(asyncio.Event().wait, config)
     assert caught.value.remedy
 
 

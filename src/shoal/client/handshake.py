@@ -98,7 +98,8 @@ async def _log_in(link: Link, config: ClientConfig, timeout_s: float) -> None:
     if offer.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationFailed(
             f"{where} does not offer sasl.mechanism={config.sasl_mechanism}, "
-            f"but {', '.join(offer.mechanisms) or 'none'}"
+            f"but {', '.join(offer.mechanisms) or 'none'}",
+            remedy="set sasl.mechanism to one that it offers",
         )
     if offer.error_code != Code.NONE:
         raise AuthenticationFailed(f"{where} refuses to log in: {error_for(offer.error_code)}")
@@ -111,7 +112,10 @@ async def _log_in(link: Link, config: ClientConfig, timeout_s: float) -> None:
         )
         if answer.error_code != Code.NONE:
             said = answer.error_message or str(error_for(answer.error_code))
-            raise AuthenticationFailed(f"{where} refuses the log-in: {said}")
+            raise AuthenticationFailed(
+                f"{where} refuses the log-in: {said}",
+                remedy="check sasl.username, sasl.password and sasl.mechanism",
+            )
         if version >= 1:
             lifetime_s = answer.session_lifetime.total_seconds()
         try:

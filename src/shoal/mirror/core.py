@@ -212,7 +212,7 @@ class PartitionMirror(Intake):
                 if not self._pass_over(batch, passed, group.source_offset):
                     return False
                 continue
-            pieces = list(within_limit(batch, self.limit_bytes))
+            pieces = list(within_limit(batch, self.limit_bytes)) if self.limit_bytes else [batch]
             self.counts.split += len(pieces) - 1
             for part, piece in enumerate(pieces):
                 some, spans = cut_spans(spans, piece.record_count)
