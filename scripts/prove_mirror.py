@@ -64,7 +64,8 @@ partitions, four codecs. A throttled copy by `shoal mirror run --workers {WORKER
 that a reader at the target has seen, a worker of the mirror, the whole mirror, a source leader or a
 target leader is killed (kill -9), by chance. A problem is a record that is lost, twice, or out of
 order. Judged by librdkafka, which reads the copy with read_committed and knows what was sent, and
-by `shoal mirror verify`, which compares both logs batch by batch. The four numbers are kills.
+by `shoal mirror verify`, which compares both logs batch by batch. The four numbers are kills;
+`apache-lite` copies from Apache Kafka to Kafka Lite.
 
 | brokers | delivery | records | worker | mirror | source | target | problems | date | code | |
 |---|---|---|---|---|---|---|---|---|---|---|
