@@ -143,6 +143,21 @@ def test_what_is_left_of_one_fault_does_not_hide_the_next(tmp_path: Path) -> Non
     assert (second.time_to_detect_us, second.time_to_recover_us) == (0, 800_000)
 
 
+def test_what_was_on_its_way_when_a_fault_began_does_not_hide_it(tmp_path: Path) -> None:
+    history = faulted(stalled_run(), (3_001_000, 6_000_000))  # the first to be held left before
+    first, _ = judge(history, tmp_path).worst.windows
+    assert first.time_to_detect_us == 9_000
+    assert first.time_to_recover_us == 6_000_000 - 3_001_000
+
+
+def test_faults_that_begin_together_are_both_felt(tmp_path: Path) -> None:
+    history = faulted(stalled_run(), (2_990_000, 6_000_000), (2_991_000, 5_500_000))
+    first, second, _ = judge(history, tmp_path).worst.windows
+    assert (first.time_to_detect_us, second.time_to_detect_us) == (10_000, 9_000)
+    assert first.time_to_recover_us == 6_000_000 - 2_990_000
+    assert second.time_to_recover_us == 6_000_000 - 2_991_000
+
+
 def test_what_lasts_to_the_end_of_the_run_is_not_recovered_from(tmp_path: Path) -> None:
     history = faulted(stalled_run(stall_ms=60_000), (2_500_000, None))
     first, _ = judge(history, tmp_path).worst.windows

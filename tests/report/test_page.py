@@ -130,13 +130,36 @@ def test_faults_have_rows_and_are_shaded_in_pictures_over_time() -> None:
     fault = {"fault": 1, "name": "kill", "target": "source/<1>", "began_us": began_us}
     result = Result("r", "g", {"g": group}, faults=({**fault, "ended_us": None, "detail": {}},))
     page = render(result, MANIFEST)
-    assert "<td>1: kill</td><td>source/&lt;1&gt;</td><td>from 0.5 s</td>" in page
+    assert '"whole">1 kill</td><td>source/&lt;1&gt;</td><td class="whole">from 0.5 s</td>' in page
     assert "never</td>" in page
     assert "fault 1: 3 reordered" in page
     assert page.count('<rect class="fault"') == 2
     parser = _Balance()
     parser.feed(page)
     assert parser.open == []
+
+
+def test_names_of_faults_at_one_time_stand_below_each_other() -> None:
+    group = sample_group()
+    at_us = group.series.start_s * 1_000_000
+    common = {"name": "cut", "target": "a<->b", "began_us": at_us, "detail": {}}
+    faults = tuple({**common, "fault": n, "ended_us": at_us + 900_000} for n in (1, 2))
+    page = render(Result("r", "g", {"g": group}, faults=faults), MANIFEST)
+    places = re.findall(r'<text class="tick" x="([\d.]+)" y="([\d.]+)">[12] cut a ↔ b</text>', page)
+    assert len(places) == 2 * len(set(places)) == 4
+    assert len({x for x, _ in places}) == 1
+
+
+def test_each_group_has_its_row_and_the_mirror_its_cost() -> None:
+    fine = sample_group(verdict=Verdict.PROVEN, sentence="All is well.")
+    used = {"cpu_s": 1.25, "peak_memory_bytes": 51_000_000}
+    mirror = {"kind": "shoal", "mode": "deep", "delivery": None, "usage": used}
+    result = Result("r", "bad", {"fine": fine, "bad": sample_group()}, mirror=mirror)
+    page = render(result, MANIFEST)
+    assert '<td>fine</td><td class="proven">proven</td><td class="number">999</td>' in page
+    assert '<td>bad</td><td class="violated">violated</td>' in page
+    assert "The mirror (shoal, deep) took 1.25 CPU seconds, and 51.0 MB at most." in page
+    assert "Groups of consumers" not in page_of(fine)
 
 
 def test_tags_are_balanced() -> None:

@@ -2,9 +2,10 @@
 
 A message is in a window if it was meant to leave in it. Felt is what fared worse than before:
 a message that was refused, unanswered or never delivered, or that waited longer for its first
-delivery than any of the `BEFORE_US` before the fault (since another fault began or ended or was
-last felt, if that is later; with nothing to compare with, waits do not count). A wave of such
-messages ends with `CALM_US` without one.
+delivery than any that was meant to leave in the `BEFORE_US` before the fault and had arrived when
+it began (since another fault began or ended or was last felt, if that is later; with nothing to
+compare with, waits do not count). A wave of such messages ends with `CALM_US` without one. Faults
+that begin within `CALM_US` of each other are compared with the time before the first of them.
 
 - Time to detect: from the begin of the fault to the first such message.
 - Time to recover: from its begin to the end of the last wave that began before the fault's end
@@ -57,7 +58,7 @@ def judge_windows(
     """A window for each fault, and last one for the time outside of all; none without faults."""
     if not setting.edges_us:
         return ()
-    judge = _Windows(setting, totals, group)
+    judge = _Windows(setting, totals, group, [fault.began_us for fault in faults])
     within = [segments_within(fault, setting.edges_us) for fault in faults]
     taken = {segment for segments in within for segment in segments}
     calm = [segment for segment in range(len(setting.edges_us) + 1) if segment not in taken]
@@ -66,11 +67,15 @@ def judge_windows(
 
 
 class _Windows:
-    def __init__(self, setting: Setting, totals: Totals, group: str) -> None:
+    def __init__(
+        self, setting: Setting, totals: Totals, group: str, begins_us: Sequence[int]
+    ) -> None:
         self._setting, self._totals, self._group = setting, totals, group
         rows = np.concatenate([np.empty((0, len(FARES)), np.int64), *totals.fares[group]])
         self._fares = _merged(rows)
-        self._felt_until_us = -LARGEST  # the faults so far; they come in order of begin
+        self._begins_us = begins_us
+        # Of the faults so far, which come in order of begin: when they began and were last felt.
+        self._felt_until_us: list[tuple[int, int]] = []
 
     def window(
         self, fault: FaultWindow | None, segments: Iterable[int], calm: Sequence[int]
@@ -120,14 +125,17 @@ class _Windows:
     def _felt(self, fault: FaultWindow, calm: Sequence[int]) -> tuple[int | None, int | None]:
         """Times to detect and to recover."""
         slot_us = self._setting.slot_us
-        first = segments_within(fault, self._setting.edges_us).start
-        segment, slot, _, worse, longest, _ = self._fares.T
+        segment, slot, _, worse, longest, last = self._fares.T
         at_us = slot * slot_us
-        from_us = max(fault.began_us - BEFORE_US, self._felt_until_us)
-        before = (segment == first - 1) & (at_us >= from_us)
-        known = longest[before & (longest != -LARGEST)] if first - 1 in calm else ()
-        limit_us = max(known, default=LARGEST)
-        after = segment >= first
+        nearly_us = fault.began_us - CALM_US
+        begin_us = min(at for at in self._begins_us if nearly_us < at <= fault.began_us)
+        felt_us = max((over for at, over in self._felt_until_us if at < begin_us), default=0)
+        before = int(np.searchsorted(self._setting.edges_us, begin_us, side="left"))
+        comparable = (segment == before) & (at_us >= max(begin_us - BEFORE_US, felt_us))
+        # What was on its way when the fault began may have suffered by it.
+        comparable &= (last <= begin_us) & (longest != -LARGEST)
+        limit_us = max(longest[comparable] if before in calm else (), default=LARGEST)
+        after = segment >= segments_within(fault, self._setting.edges_us).start
         felt = np.flatnonzero(after & ((worse > 0) | (longest > limit_us)))
         ended_us = LARGEST if fault.ended_us is None else fault.ended_us
         waves = _waves(at_us[felt], slot_us)
@@ -137,7 +145,7 @@ class _Windows:
         detect = max(own[0][0] - fault.began_us, 0)
         last_us = int(at_us[-1]) + slot_us
         over_us = own[-1][1]
-        self._felt_until_us = max(self._felt_until_us, over_us)
+        self._felt_until_us.append((fault.began_us, over_us))
         return detect, None if over_us >= last_us else over_us - fault.began_us
 
     def _drained(self, fault: FaultWindow) -> int | None:

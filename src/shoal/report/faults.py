@@ -25,7 +25,7 @@ def _row(window: Window, faults: dict[int, dict[str, Any]], result: Result) -> t
         times = ("", "", "")
     else:
         fault = faults[window.fault]
-        head = (f"{window.fault}: {fault['name']}", str(fault["target"]), _when(fault, result))
+        head = (f"{window.fault} {fault['name']}", _target(fault), _when(fault, result))
         times = (
             _time(window.time_to_detect_us, "not felt"),
             _time(window.time_to_recover_us, "" if window.time_to_detect_us is None else "never"),
@@ -43,6 +43,10 @@ def _row(window: Window, faults: dict[int, dict[str, Any]], result: Result) -> t
         "-" if window.ratios.yield_ is None else f"{window.ratios.yield_:.4g}",
         _time(latency.percentiles.get("p99"), "-"),
     )
+
+
+def _target(fault: dict[str, Any]) -> str:
+    return str(fault["target"]).replace("<->", " ↔ ").replace("->", " → ")
 
 
 def _when(fault: dict[str, Any], result: Result) -> str:
@@ -75,6 +79,6 @@ def fault_spans(result: Result) -> list[Span]:
         begin = fault["began_us"] / 1e6 - series.start_s
         ended_us = fault["ended_us"]
         end = length if ended_us is None else ended_us / 1e6 - series.start_s
-        tip = f"{fault['fault']}: {fault['name']} {fault['target']}"
+        tip = f"{fault['fault']} {fault['name']} {_target(fault)}"
         spans.append(Span(str(fault["fault"]), begin, end, tip))
     return spans

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shoal.model.result import PERCENTILES, GroupResult, Result
-from shoal.model.units import format_us
+from shoal.model.result import PERCENTILES, GroupResult, Latency, Result
+from shoal.model.units import format_bytes, format_us
 from shoal.model.witness import witness_text
 from shoal.report.faults import fault_rows, fault_spans, found_in_faults
 from shoal.report.pictures import (
@@ -38,6 +38,14 @@ LATENCY_NAMES = {
     "producer": "producer, send to acknowledgement",
     "replication": "replication, source append to target append",
 }
+GROUP_HEAD = (
+    *("group", "verdict", "delivered", "lost", "harvest", "duplication", "order", "p50", "p99"),
+)
+# What of the manifest stands in the table of the environment.
+ENVIRONMENT = (
+    *("versions", "machine", "master", "systems", "clusters", "mirror", "topics", "workload"),
+    *("groups", "promises", "faults"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class Ratio:
 
     @property
     def shown(self) -> str:
-        return "unknowable" if self.value is None else f"{self.value:.6g}"
+        return _ratio(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
         result=result,
         group=group,
         stages=[(STAGE_NAMES.get(n, n), stage) for n, stage in group.stages.items()],
+        groups=group_rows(result),
+        mirror=mirror_text(result),
         ratios=ratios(group),
         latencies=latency_rows(group),
         skew=skew_text(group),
@@ -113,6 +123,36 @@ def ratios(group: GroupResult) -> list[Ratio]:
     ]
 
 
+def group_rows(result: Result) -> list[tuple[str, ...]]:
+    """A head, and a row for each group of consumers."""
+    rows: list[tuple[str, ...]] = [GROUP_HEAD]
+    for name, group in result.groups.items():
+        m = group.metrics
+        times = m.latency_us.get("e2e_intended", Latency()).percentiles
+        rows.append(
+            (
+                name,
+                group.verdict.value,
+                f"{m.delivered:,}",
+                f"{m.lost:,}",
+                *(_ratio(value) for value in (m.harvest, m.duplication, m.order)),
+                *(format_us(times[at]) if at in times else "-" for at in ("p50", "p99")),
+            )
+        )
+    return rows
+
+
+def mirror_text(result: Result) -> str:
+    """What the mirror was, and what it took."""
+    mirror = result.mirror or {}
+    used = mirror.get("usage")
+    if not used:
+        return ""
+    kind = ", ".join(str(mirror[key]) for key in ("kind", "mode", "delivery") if mirror.get(key))
+    memory = format_bytes(used["peak_memory_bytes"])
+    return f"The mirror ({kind}) took {used['cpu_s']:.2f} CPU seconds, and {memory} at most."
+
+
 def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
     """One row for each latency: count, mean, percentiles, maximum."""
     rows = []
@@ -139,6 +179,10 @@ def skew_text(group: GroupResult) -> str:
         f"The consumers' clocks were ahead of the producers' by {low} to {high}: the true"
         " end-to-end latencies are less than these by as much."
     )
+
+
+def _ratio(value: float | None) -> str:
+    return "unknowable" if value is None else f"{value:.6g}"
 
 
 def _plain(value: object) -> str:
@@ -288,10 +332,10 @@ def _tick_us(microseconds: float) -> str:
 def environment_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Whatever the run wrote down about itself, one row each."""
     rows = []
-    for section in ("versions", "machine", "promises", "clusters", "topics", "workload", "mirror"):
+    for section in ENVIRONMENT:
         value = manifest.get(section)
         if isinstance(value, dict):
             rows += [(f"{section}: {key}", _plain(item)) for key, item in value.items()]
-        elif value is not None:
+        elif value:
             rows.append((section, _plain(value)))
     return rows

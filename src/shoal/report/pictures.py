@@ -16,6 +16,8 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 30, 40
 PLOT_X = (float(LEFT), float(WIDTH - RIGHT))
 PLOT_Y = (float(HEIGHT - BOTTOM), float(TOP))
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
+LETTER_WIDTH, LINE_HEIGHT = 7, 14  # of small text, about
+SPAN_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def line_picture(
     spans: Sequence[Span] = (),
 ) -> str:
     """Lines over two axes, with a legend; spans are shaded behind them."""
-    body = [*(_span(x, span) for span in spans), _grid(x, y, x_label)]
+    body = [*_shaded(x, spans), _grid(x, y, x_label)]
     for index, line in enumerate(lines):
         points = " ".join(f"{x.place(a):.1f},{y.place(b):.1f}" for a, b in line.points)
         dash = f' stroke-dasharray="{DASHES[index % 4]}"' if DASHES[index % 4] else ""
@@ -149,17 +151,27 @@ def _grid(x: Axis, y: Axis, x_label: str) -> str:
     return "".join(parts)
 
 
-def _span(x: Axis, span: Span) -> str:
-    """A shaded stretch, at least a hair wide, with its name inside on top."""
+def _shaded(x: Axis, spans: Sequence[Span]) -> list[str]:
+    """Shaded stretches, each at least a hair wide, with as much of its name as there is room.
+
+    Names that would lie over each other stand in rows, the first on top.
+    """
     (left, right), (bottom, top) = PLOT_X, PLOT_Y
-    begin, end = (min(max(x.place(value), left), right) for value in (span.begin, span.end))
-    width = max(end - begin, 1.5)
-    tip = f"<title>{escape(span.tip)}</title>"
-    return (
-        f'<rect class="fault" x="{begin:.1f}" y="{top}" width="{width:.1f}" '
-        f'height="{bottom - top}">{tip}</rect>'
-        f'<text class="tick" x="{begin + 3:.1f}" y="{top + 12}">{escape(span.name)}</text>'
-    )
+    rows_end = [left] * SPAN_ROWS  # how far the names in each row reach
+    parts = []
+    for span in spans:
+        begin, end = (min(max(x.place(value), left), right) for value in (span.begin, span.end))
+        width = max(end - begin, 1.5)
+        name = span.tip if len(span.tip) * LETTER_WIDTH < width else span.name
+        row = next((n for n, taken in enumerate(rows_end) if taken <= begin), SPAN_ROWS - 1)
+        rows_end[row] = begin + (len(name) + 1) * LETTER_WIDTH
+        parts.append(
+            f'<rect class="fault" x="{begin:.1f}" y="{top}" width="{width:.1f}" '
+            f'height="{bottom - top}"><title>{escape(span.tip)}</title></rect>'
+            f'<text class="tick" x="{begin + 3:.1f}" y="{top + 12 + row * LINE_HEIGHT}">'
+            f"{escape(name)}</text>"
+        )
+    return parts
 
 
 def _legend(names: Sequence[str]) -> str:
@@ -169,7 +181,7 @@ def _legend(names: Sequence[str]) -> str:
         dash = f' stroke-dasharray="{DASHES[index % 4]}"' if DASHES[index % 4] else ""
         parts.append(f'<path class="line c{index % 4}"{dash} d="M{place} 12h26"/>')
         parts.append(f'<text class="tick" x="{place + 32}" y="16">{escape(name)}</text>')
-        place += 50 + 7 * len(name)
+        place += 50 + LETTER_WIDTH * len(name)
     return "".join(parts)
 
 
