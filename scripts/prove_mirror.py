@@ -52,7 +52,7 @@ MODES = {
 }
 KILLS = {"lite": 200, "apache": 20, "apache-lite": 20}
 # A broker of Apache Kafka takes its time to come back.
-SECONDS_PER_KILL = {"lite": 3.0, "apache": 15.0, "apache-lite": 15.0}
+SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 8.0}
 PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
 # Of brokers that live for minutes, and are killed: little memory, and soon up.
 JVM_OPTIONS = "-Xms64m -Xmx384m -XX:TieredStopAtLevel=1"
