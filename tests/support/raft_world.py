@@ -362,7 +362,8 @@ class World:
         if node.role is Role.LEADER:
             if node.epoch not in self._leaders:
                 self._leaders[node.epoch] = node.id
-                self._check_complete(node)
+                if node.epoch == max(self._leaders):  # a late one owes nothing to later ones
+                    self._check_complete(node)
             self.require(self._leaders[node.epoch] == node.id, "SingleLeader", node)
 
     def _check_complete(self, node: RaftNode) -> None:

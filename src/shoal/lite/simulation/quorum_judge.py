@@ -6,7 +6,7 @@ MonotonicHighWatermark          a member's high watermark falls only by a restar
 MajorityReachedHighWatermark    what is committed is on the disks of a majority
 ConsistentCommittedData         everyone is told of the same entries at the same offsets
 MetadataLogMatching             the same epoch at the same offset means the same history
-LeaderCompleteness              a leader's log has everything that is committed
+LeaderCompleteness              a leader's log has everything that earlier epochs have committed
 MembersAreKnown                 nobody is taken for somebody else
 """
 
@@ -28,6 +28,8 @@ class QuorumJudge:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._committed: dict[int, Entry] = {}
+        # By offset: the latest epoch that had a leader when the entry was committed.
+        self._committed_by: dict[int, int] = {}
         self._end_offset = 0
         self._leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
@@ -58,6 +60,9 @@ class QuorumJudge:
         for offset, entry in reversed(self._committed.items()):
             if offset < log.start_offset:
                 break
+            if self._committed_by[offset] >= process.raft.epoch:
+                # The vote that made it a leader was late: the next one is at work already.
+                continue
             end_offset = offset + entry.count
             if log.end_offset < end_offset or log.between(offset, end_offset) != (entry,):
                 detail = f"{process.id} leads epoch {process.raft.epoch} without {offset}"
@@ -87,6 +92,7 @@ class QuorumJudge:
         for entry in entries:
             if offset == self._end_offset:
                 self._committed[offset] = entry
+                self._committed_by[offset] = max(self._leaders)
                 self._end_offset += entry.count
                 news.append(entry)
                 self._check_majority(offset, entry)
