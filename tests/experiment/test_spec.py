@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.experiment import spec as specs
+from shoal.experiment.misfortune import check
 from shoal.experiment.placing import slots_of
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import ConfigError, ShoalError, UsageError
@@ -114,6 +115,7 @@ def test_set_is_as_if_it_stood_in_the_file(tmp_path: Path) -> None:
         ('kind = "mm2"', 'kind = "mm3"', 14, "did you mean mm2?"),
         ('engine = "apache"', 'engine = "apach"', 10, "did you mean apache?"),
         ('version = "3.9.2"', 'version = "three"', 11, 'write it like "3.9.2"'),
+        ('version = "3.9.2"', 'version = "2.3.1"', 11, "2.4.0 is the oldest"),
         ("replication_factor = 3", "replication_factor = 4", 19, "only 3 brokers"),
         ("latency_ms_p99", "latency_ms_p98", 36, "latency_ms_p99"),
         ("count = 2", "count = -2", 22, "1 or more"),
@@ -132,6 +134,21 @@ def test_a_mistake_is_named_with_its_line(
     whole = f"{caught.value} {caught.value.remedy}"
     assert f"line {line}:" in whole
     assert said in whole
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('target = "source/1"', 'target = "source/7"', "cannot hit 'source/7'"),
+        ('at = "1s"', 'at = "90s"', "would begin at 90 s, and everything is sent after 5 s"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_named_with_its_line(
+    tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(loaded(tmp_path, GOOD.replace(before, after)))
+    assert f"line 38: the fault kill {said}" in str(caught.value)
 
 
 def test_a_wrong_set_is_blamed_on_the_command_line(tmp_path: Path) -> None:

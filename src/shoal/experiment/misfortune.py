@@ -42,7 +42,7 @@ def check(spec: ExperimentSpec) -> None:
     late = [fault for fault in spec.faults.faults if fault.when.at_s >= plan.planned_s(spec)]
     if late:
         raise ConfigError(
-            f"the fault {late[0].name} would begin at {late[0].when.at_s:g} s, and everything is "
+            f"{late[0].titled} would begin at {late[0].when.at_s:g} s, and everything is "
             f"sent after {plan.planned_s(spec):g} s",
             remedy="send longer (producer.duration or producer.messages), or let it begin earlier",
         )
@@ -52,7 +52,7 @@ def _check_external(role: str, fault: Fault) -> None:
     hit = fault.target.partition("/")[0]
     if fault.name in NODE_FAULTS and hit == role:
         raise ConfigError(
-            f"the fault {fault.name} cannot hit {fault.target}: its processes are not ours",
+            f"{fault.titled} cannot hit {fault.target}: its processes are not ours",
             remedy="use the engine lite or apache, or hinder the links to it",
         )
     ends = (fault.sources, fault.targets)
@@ -60,7 +60,7 @@ def _check_external(role: str, fault: Fault) -> None:
         any(place.partition("/")[0] == role for place in end) for end in ends
     ):
         raise ConfigError(
-            f"the fault {fault.name} cannot hinder {fault.described_target}: how the brokers of "
+            f"{fault.titled} cannot hinder {fault.described_target}: how the brokers of "
             "somebody else's cluster reach each other is not ours to change",
             remedy="hinder the links of clients: producers, consumers, mirror",
         )

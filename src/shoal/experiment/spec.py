@@ -28,6 +28,7 @@ from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.tables import Table, read_toml
 from shoal.systems.clusters import ENGINES
+from shoal.systems.jars import OLDEST_KAFKA
 from shoal.systems.mirrors import DELIVERIES, KINDS, MODES
 from shoal.workload.envelope import smallest_message
 from shoal.workload.schedule import HIGHEST_RATE_PER_S
@@ -335,6 +336,9 @@ def _cluster(table: Table) -> ClusterSpec:
             raise table.wrong(key, f"means nothing to the engine {engine}", remedy="leave it out")
     if version and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise table.wrong("version", f"is {version!r:.40}", remedy='write it like "3.9.2"')
+    if version and tuple(map(int, version.split("."))) < OLDEST_KAFKA:
+        oldest = ".".join(map(str, OLDEST_KAFKA))
+        raise table.wrong("version", f"is {version}: too old", remedy=f"{oldest} is the oldest")
     if spec.brokers > 100:
         raise table.wrong("brokers", f"is {spec.brokers}: too many for one machine")
     table.done()
@@ -346,7 +350,9 @@ def _mirror(table: Table, *, has_target: bool) -> MirrorSpec:
     if has_target and kind == "none":
         raise table.wrong("kind", "is none, and there is a target", remedy="leave out [target]")
     if not has_target and kind != "none":
-        raise table.wrong("kind", f"is {kind}, and there is no [target] to copy to")
+        raise table.wrong(
+            "kind", f"is {kind}, and there is no [target] to copy to", remedy="add [target]"
+        )
     spec = MirrorSpec(
         kind=kind,
         mode=table.text("mode", "shallow", choices=MODES),
@@ -458,7 +464,7 @@ def _producers(table: Table) -> ProducersSpec:
     try:
         ProducerSpec(run="", producer="", topics=(), **settings)
     except ConfigError as error:
-        raise table.wrong("", f"cannot be: {error}") from error
+        raise table.wrong("", f"cannot be: {error}", remedy=error.remedy) from error
     return ProducersSpec(count, settings)
 
 

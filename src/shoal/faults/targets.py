@@ -213,7 +213,7 @@ class Cast:
 def _unknown(fault: Fault, name: str, known: Sequence[str]) -> ConfigError:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return ConfigError(
-        f"the fault {fault.name} cannot hit {name!r:.60}",
+        f"{fault.titled} cannot hit {name!r:.60}",
         remedy=f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'nobody'}",
     )
 

@@ -13,7 +13,7 @@ Rules of this file:
 import heapq
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal.model.errors import ConfigError
@@ -92,6 +92,12 @@ class Fault:
     partitions: int = 0
     keep: int = 0
     rest_s: float = 0.0
+    site: str = field(default="", compare=False)  # file and line
+
+    @property
+    def titled(self) -> str:
+        """What an error about it begins with."""
+        return f"{self.site}: the fault {self.name}" if self.site else f"the fault {self.name}"
 
     @property
     def described_target(self) -> str:
@@ -175,7 +181,7 @@ def _fault(table: Table) -> Fault:
     for key in sorted(_ALL_OWN_KEYS - _OWN_KEYS[name]):
         if key in table:
             raise table.wrong(key, f"means nothing to {name}", remedy="leave it out")
-    fault = Fault(name=name, when=when, lasts_s=lasts_s, **_own(table, name))
+    fault = Fault(name=name, when=when, lasts_s=lasts_s, site=table.site(), **_own(table, name))
     table.done()
     return fault
 
@@ -238,7 +244,11 @@ def _link(table: Table) -> dict[str, Any]:
             remedy='e.g. between = ["zone/a", "zone/b"], or from = "mirror" and to = "target"',
         )
     if has_both and len(between) != 2:
-        raise table.wrong("between", f"names {len(between)} places, and a link has two ends")
+        raise table.wrong(
+            "between",
+            f"names {len(between)} places, and a link has two ends",
+            remedy='e.g. between = ["producers", "source"]',
+        )
     if not has_both and not (sources and targets):
         raise table.wrong("to" if sources else "from", "is missing: a link has two ends")
     if has_both:

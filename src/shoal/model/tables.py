@@ -88,8 +88,11 @@ class Table:
         """The error about one key, with its file and line."""
         key = self._called.get(key, key)
         called = f"{self.name}.{key}" if self.name else key
-        where = self._origin.at((*self._place, key) if key else self._place)
-        return ConfigError(f"{where}: {called.rstrip('.')} {why}", remedy=remedy)
+        return ConfigError(f"{self.site(key)}: {called.rstrip('.')} {why}", remedy=remedy)
+
+    def site(self, key: str = "") -> str:
+        """File and line of a key, or of the table."""
+        return self._origin.at((*self._place, key) if key else self._place)
 
     def done(self) -> None:
         """Refuses what nobody took."""

@@ -227,6 +227,7 @@ def _explained(said: str, jars: Sequence[Coordinates]) -> SystemFailure:
         remedy = f"check the network and the proxy in HTTPS_PROXY; {_AGAIN}"
     elif missing:
         why = f"not there: {', '.join(missing[:3])}"
+        remedy = f"if there is such a version, wait a little; {_AGAIN}"
     else:
         why = f"Ivy said: {said.strip()[-300:] or 'nothing'}"
     return SystemFailure(f"{len(jars)} jars could not be downloaded: {why}", remedy=remedy)

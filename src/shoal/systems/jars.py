@@ -29,7 +29,7 @@ NEWEST_KAFKA: Final = "4.3.1"
 MM1_KAFKA: Final = "3.9.2"  # the last line that has MirrorMaker 1
 
 _KAFKA: Final = "org.apache.kafka"
-_OLDEST: Final = (2, 4, 0)  # the first that Scala 2.13 and a Java of today can run
+OLDEST_KAFKA: Final = (2, 4, 0)  # the first that Scala 2.13 and a Java of today can run
 _REPLACED_BY_RELOAD4J: Final = ("log4j-1.2.*.jar", "slf4j-log4j12-*.jar")
 _MIRROR: Final = "mirror-"  # lists of MirrorMaker 2, which lies beside Kafka's own jars
 _LINE: Final = re.compile(r"([0-9a-f]{64}) ([\w.-]+):([\w.-]+):([\w.-]+)")
@@ -109,8 +109,8 @@ def _parts_of(version: str) -> list[ivy.Coordinates]:
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ConfigError(f"{version!r:.40} is no version of Apache Kafka", remedy="e.g. 3.9.2")
     numbers = tuple(int(part) for part in version.split("."))
-    if numbers < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
+    if numbers < OLDEST_KAFKA:
+        oldest = ".".join(map(str, OLDEST_KAFKA))
         raise ConfigError(f"Apache Kafka {version} is too old", remedy=f"{oldest} is the oldest")
     parts = [ivy.Coordinates(_KAFKA, name, version) for name in ("kafka_2.13", "kafka-tools")]
     if numbers >= (4, 0):

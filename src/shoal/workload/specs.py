@@ -125,7 +125,10 @@ class ProducerSpec(JsonSpec):
         if self.acks not in (-1, 0, 1):
             raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.idempotent and self.acks != -1:
-            raise ConfigError("an idempotent producer needs acks -1 (all)")
+            raise ConfigError(
+                "an idempotent producer needs acks -1 (all)",
+                remedy="wait for all replicas, or set idempotent to false",
+            )
         if self.idempotent and self.max_in_flight > MOST_IN_FLIGHT_IDEMPOTENT:
             raise ConfigError(
                 f"an idempotent producer has at most {MOST_IN_FLIGHT_IDEMPOTENT} batches in"
