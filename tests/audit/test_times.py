@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import Sizes, audit
 from shoal.audit.latency import bucket_bounds, bucket_of, histogram, statistics
+from shoal.audit.thresholds import misses, parse
 from shoal.model.ledger import UNKNOWN
 from shoal.model.result import PERCENTILES, Result
 from support.audit_ledgers import History, clean_run, put, receive, send
@@ -138,3 +139,23 @@ def test_rates_in_bytes_need_the_size_of_messages(tmp_path: Path) -> None:
     [row, _] = judge(history, tmp_path / "known").worst.throughput
     assert row.sent_per_s == 1100
     assert row.sent_bytes_per_s == 220_000
+
+
+def test_staleness_is_that_of_every_poll(tmp_path: Path) -> None:
+    history = clean_run()
+    for offset, polled_us, known_us in ((0, 100, 40), (1, 300, 290), (2, 500, 490)):
+        history.add("polls", offset=offset, polled_us=polled_us, known_us=known_us)
+    history.add("polls", offset=3, polled_us=600, known_us=-1, count=7)  # nothing was known
+    history.add("polls", group="h", offset=0, polled_us=900, known_us=100)
+    result = audit(open_ledger([history.write(tmp_path / "run")]))
+    stale = result.metrics.latency_us["staleness"]
+    assert (stale.count, stale.max, stale.mean) == (10, 60, 8.0)
+    assert (stale.percentiles["p50"], stale.percentiles["p90"]) == (0, 10)
+    assert (stale.undelivered, stale.skew_us) == (0, (0, 0))
+    [missed] = misses(result, parse(["staleness_us_max<60"]))
+    assert missed.value == 60
+
+
+def test_without_polls_there_is_no_staleness(tmp_path: Path) -> None:
+    result = audit(open_ledger([clean_run().write(tmp_path / "run")]))
+    assert "staleness" not in result.metrics.latency_us

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Row] = {
     },
     "re_encoded": {},
     "assignments": {"group": "g", "consumer": "c", "assignment": 1, "assigned_us": 0},
+    "polls": {"group": "g", "consumer": "c", "topic": "t", "partition": 0, "count": 1},
     "positions": {},
     "markers": {},
     "keys": {},

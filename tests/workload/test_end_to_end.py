@@ -90,6 +90,20 @@ async def test_ledgers_agree_about_offsets_and_times(bench: Bench) -> None:
     assert run.read("assignments")["offset"].to_pylist() == [0] * PARTITIONS
 
 
+async def test_every_poll_is_recorded(bench: Bench) -> None:
+    await bench.produce_and_consume(bench.spec())
+    run = bench.run()
+    polls, receipts = run.read("polls"), run.read("receipts").to_pylist()
+    polled_us, known_us = (polls[name].to_numpy() for name in ("polled_us", "known_us"))
+    assert (known_us <= polled_us).all()
+    assert (polls["count"].to_numpy() >= 1).all()
+    asked = {(row["partition"], row["offset"]) for row in polls.to_pylist()}
+    assert {(partition, 0) for partition in range(PARTITIONS)} <= asked
+    # Whatever was received first of an answer had been asked for.
+    last = dict(sorted(asked))
+    assert all(row["offset"] < last[row["partition"]] for row in receipts)
+
+
 async def test_sequences_are_reserved_before_they_are_sent(bench: Bench) -> None:
     summary = await bench.produce(bench.spec(drain_timeout_s=0.0))
     reserved: dict[int, tuple[int, int]] = {}

@@ -70,8 +70,8 @@ def between(producer: Clock, consumer: Clock, given_us: int | None) -> Skew | No
 
 def skew_of(latency: str, skew_us: Skew | None) -> Skew | None:
     """By how much the clocks at both ends of a latency may differ, given a group's skew."""
-    if latency == "producer":
-        return ONE_CLOCK  # both times are the producer's
+    if latency in ("producer", "staleness"):
+        return ONE_CLOCK  # both times are the producer's, or the consumer's
     return None if latency == "replication" else skew_us  # nobody compares brokers' clocks
 
 

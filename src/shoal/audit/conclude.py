@@ -195,7 +195,7 @@ class _Group:
             latency_us={
                 name: statistics(
                     totals.table("latency", of, name),
-                    lost + pending if of else 0,
+                    lost + pending if name.startswith("e2e") else 0,
                     skew_us=skew_of(name, self.skew_us),
                 )
                 for name, of in names

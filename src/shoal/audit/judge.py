@@ -22,6 +22,7 @@ from shoal.audit.merge import (
     Summaries,
     Totals,
     add_cell,
+    add_latencies,
     is_undecided,
     settle_tails,
     settle_transactions,
@@ -42,6 +43,7 @@ from shoal.audit.plan import (
 from shoal.audit.polls import Steps, gather_steps, numbered_jumps
 from shoal.audit.setting import Setting, make_setting
 from shoal.audit.settle import settle_order, settle_polls
+from shoal.audit.staleness import judge_polls
 from shoal.audit.tasks import LedgerWalk, MessageCell, OffsetCell, OrderCell, Task, UnitName
 from shoal.audit.walk import walk
 from shoal.model.findings import Finding
@@ -67,7 +69,7 @@ def judge_task(task: Task, setting: Setting) -> list[Part]:
     if isinstance(task, OrderCell):
         return hand_out_order(task, setting)
     if isinstance(task, LedgerWalk):
-        return walk(task)
+        return judge_polls(task, setting) if task.table == "polls" else walk(task)
     return judge_offsets(task, setting)
 
 
@@ -112,6 +114,8 @@ def examine(
     totals, summaries = Totals(), Summaries()
     for parts in of_cells:
         add_cell(parts, None if is_undecided(parts) else totals, summaries)
+    for parts in of_walks:
+        add_latencies(parts, totals)
     assignments = ledger.small_table("assignments")
     polls = gather_steps(of_walks, "receipts", _begins(assignments))
     tangled = _tangled_units(summaries)

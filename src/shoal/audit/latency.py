@@ -28,8 +28,8 @@ BUCKET_BITS = 12
 def named_latencies(group: str, known: Container[tuple[str | None, str]]) -> list[Named]:
     """The latencies of a group's result, in the order of report; `known` is what was measured."""
     names = [Named("e2e_intended", group), Named("e2e_actual", group), Named("producer", None)]
-    replication = Named("replication", None)
-    return [*names, replication] if (None, "replication") in known else names
+    some = [Named("replication", None), Named("staleness", group)]
+    return [*names, *(each for each in some if (each.group, each.name) in known)]
 
 
 def histogram(values: Ints) -> Ints:

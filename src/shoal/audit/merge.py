@@ -150,6 +150,13 @@ class Summaries:
         )
 
 
+def add_latencies(parts: Iterable[Part], totals: Totals) -> None:
+    """What a walk measured, if it did."""
+    for part in parts:
+        if part.kind == "latency":
+            _add_table(totals, part, [])
+
+
 def add_cell(parts: Iterable[Part], totals: Totals | None, summaries: Summaries | None) -> None:
     """Add the answer of one cell to what is given."""
     listed = list(parts)

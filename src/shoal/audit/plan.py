@@ -89,9 +89,9 @@ def _overlapping(
 
 
 def plan_walks(ledger: Ledger, *, rows_per_walk: int = ROWS_PER_WALK) -> list[LedgerWalk]:
-    """Stretches of receipts and of scans, in ledger order."""
+    """Stretches of receipts, of scans and of polls, in ledger order."""
     walks: list[LedgerWalk] = []
-    for table in ("receipts", "log"):
+    for table in ("receipts", "log", "polls"):
         pieces: list[Piece | Held] = []
         rows = 0
         for group in ledger.tables[table]:

@@ -2,7 +2,7 @@
 
 - `MessageCell`: a range of sequences of all streams: what happened to each message.
 - `OrderCell`: the same range again, for order units that interleave with other cells.
-- `LedgerWalk`: receipts, or rows of a scan, in ledger order: jumps of readers.
+- `LedgerWalk`: receipts, or rows of a scan, in ledger order: jumps of readers; or polls.
 - `OffsetCell`: ranges of offsets of one cluster: who was at each offset.
 """
 
@@ -43,7 +43,7 @@ class OrderCell:
 @dataclass(frozen=True)
 class LedgerWalk:
     number: int  # walks of a table, in ledger order
-    table: str  # "receipts" or "log"
+    table: str  # "receipts", "log" or "polls"
     pieces: Pieces
 
 

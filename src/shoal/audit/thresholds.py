@@ -4,7 +4,7 @@ Names (docs/metrics.md lists them):
 - every count and ratio of `metrics`: `yield`, `completeness`, `lost`, `pending`, `re_reads`, …;
 - latencies in ms or µs: `latency_ms_p99` (end to end, from the intended send),
   `latency_actual_ms_p99` (from the actual send), `latency_producer_ms_p99`,
-  `latency_replication_ms_p99`; p50 to p99.99, mean,
+  `latency_replication_ms_p99`, `staleness_ms_p99`; p50 to p99.99, mean,
   max. End to end, what is lost or pending counts as infinitely late;
 - ranges: `range_sent_ms`, `range_published_ms`, `range_output_ms`, `range_consumed_ms`;
 - rates: `sent_per_s`, `delivered_per_s`, `sent_bytes_per_s`, `delivered_bytes_per_s`;
@@ -39,6 +39,7 @@ _LATENCIES: Final = {
     "latency_actual": "e2e_actual",
     "latency_producer": "producer",
     "latency_replication": "replication",
+    "staleness": "staleness",
 }
 _UNITS: Final = {"us": 1, "ms": 1000}
 

@@ -125,6 +125,19 @@ ASSIGNMENTS: Final[Columns] = (
     ("assigned_us", "int64"),
 )
 
+# One row for each poll of a consumer with a fixed assignment, empty ones too; `known_us` is when
+# an answer first told it that there is a record at `offset`, -1 if none had by then.
+POLLS: Final[Columns] = (
+    ("group", "dictionary"),
+    ("consumer", "dictionary"),
+    ("topic", "dictionary"),
+    ("partition", "int32"),
+    ("offset", "int64"),  # the next one to read
+    ("polled_us", "int64"),  # of the first, if the row stands for several
+    ("known_us", "int64"),
+    ("count", "int64"),  # how many polls in succession, all with nothing known
+)
+
 # Where the mirror (in the source log) or a group (in the log it reads) stood at the end.
 POSITIONS: Final[Columns] = (
     ("reader", "dictionary"),  # "mirror" or the name of a group
@@ -176,6 +189,7 @@ TABLES: Final[dict[str, Columns]] = {
     "batches": BATCHES,
     "re_encoded": RE_ENCODED,
     "assignments": ASSIGNMENTS,
+    "polls": POLLS,
     "positions": POSITIONS,
     "markers": MARKERS,
     "keys": KEYS,

@@ -6,7 +6,8 @@
                every number of `metrics` in `result.json`; parts of names are joined by dots,
                as in `latency_us.e2e_intended.p99`; a number that does not exist is null
     latencies  group, name, microseconds, count
-               exact histograms: `e2e_intended`, `e2e_actual`, `producer` (group is null)
+               exact histograms: `e2e_intended`, `e2e_actual`, `staleness`, `producer`
+               (group is null)
     streams    group, producer, topic, lane, name, count
                every count and finding of each stream; group is null for what concerns
                producers and logs
@@ -137,7 +138,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float |
 def _latencies(evidence: Evidence) -> Iterator[Row]:
     pairs: list[tuple[str | None, str]] = [(None, "producer")]
     for group in evidence.setting.groups:
-        pairs += [(group, "e2e_intended"), (group, "e2e_actual")]
+        pairs += [(group, "e2e_intended"), (group, "e2e_actual"), (group, "staleness")]
     for of, name in pairs:
         for microseconds, count in evidence.totals.table("latency", of, name).tolist():
             yield of, name, microseconds, count

@@ -37,6 +37,7 @@ LATENCY_NAMES = {
     "e2e_actual": "end to end, from the actual send",
     "producer": "producer, send to acknowledgement",
     "replication": "replication, source append to target append",
+    "staleness": "staleness, known to exist to polled (a lower bound)",
 }
 GROUP_HEAD = (
     *("group", "verdict", "delivered", "lost", "harvest", "duplication", "order", "p50", "p99"),

@@ -25,6 +25,7 @@ from shoal.workload.envelope import Kind
 from shoal.workload.fetcher import Fetcher
 from shoal.workload.live import LiveCheck
 from shoal.workload.members import GroupReader, Owner, Partitions
+from shoal.workload.polls import Polls
 from shoal.workload.reading import Delivered, FoundBatch, LogReader
 from shoal.workload.recorder import Recorder
 from shoal.workload.rows import Names
@@ -89,6 +90,7 @@ class _Consumer:
         if spec.in_group:
             owner = Owner(self._receive, self._given, self._given_up, self._seal)
             self._member = GroupReader(spec, client, self._logs, owner)
+        self._polls = Polls()
         self._fetcher = Fetcher(
             client,
             self._logs,
@@ -97,6 +99,7 @@ class _Consumer:
             receive=self._receive,
             moved=self._moved,
             places=ReadPlaces(broker_id=spec.broker_id, rack=spec.fetching.rack),
+            polls=self._polls,
         )
         self.live = LiveCheck(from_start=spec.from_start)
         self._sealing = Chore()
@@ -245,6 +248,26 @@ class _Consumer:
                 name = names.producers[producer]
                 self._arrived.add(Arrival(name, names.topics[topic], int(lane), self._spec.group))
 
+    def _record_polls(self) -> None:
+        polls = self._polls.take()
+        if not polls:
+            return
+        logs, offsets, polled_us, known_us, counts = zip(*polls, strict=True)
+        names = {name: place for place, name in enumerate(self._names)}
+        self._recorder.append(
+            "polls",
+            group=self._spec.group,
+            consumer=self._spec.consumer,
+            topic=Names(
+                np.array([names[tp.topic] for tp in logs], np.int32), list(self._names.values())
+            ),
+            partition=np.array([tp.partition for tp in logs], np.int32),
+            offset=np.array(offsets, np.int64),
+            polled_us=np.array(polled_us, np.int64),
+            known_us=np.array(known_us, np.int64),
+            count=np.array(counts, np.int64),
+        )
+
     def _seal_if_due(self) -> None:
         self._sealing.check()
         has_news = bool(self._arrived - self._told)
@@ -253,6 +276,7 @@ class _Consumer:
 
     async def _seal(self) -> None:
         self._take_apart()
+        self._record_polls()
         news = sorted(self._arrived - self._told)
         positions = {} if self._member is None else self._member.positions
         await self._recorder.seal()

@@ -21,6 +21,7 @@ from shoal.client.nearest import ReadPlaces
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
+from shoal.workload.polls import Polls
 from shoal.workload.reading import FoundBatch, LogReader
 from shoal.workload.specs import FetchSettings
 
@@ -45,6 +46,7 @@ class Fetcher:
         receive: Receive,
         moved: Moved,
         places: ReadPlaces | None = None,
+        polls: Polls | None = None,
     ) -> None:
         self._client = client
         self._logs = logs
@@ -53,6 +55,7 @@ class Fetcher:
         self._receive = receive
         self._moved = moved
         self._places = places or ReadPlaces(rack=settings.rack)
+        self._polls = polls
         self._unplaced = set(logs.positions)
         self._placed: dict[int, set[TopicPartition]] = {}
         self._change = asyncio.Event()
@@ -112,6 +115,8 @@ class Fetcher:
                     fetch = self._start_fetch(node_id)
                     continue
                 received_us = time.time_ns() // 1000
+                if self._polls is not None:
+                    self._note_ends(self._polls, answers, received_us)
                 found = await self._advance(node_id, answers)
                 fetch = self._start_fetch(node_id)
                 # Lets the request leave before we are busy.
@@ -131,6 +136,8 @@ class Fetcher:
         positions = {tp: self._logs.positions[tp] for tp in sorted(self._placed[node_id])}
         if not positions:
             return None
+        if self._polls is not None:
+            self._polls.polled(positions, time.time_ns() // 1000)
         return asyncio.create_task(
             self._client.fetch_from(
                 node_id,
@@ -143,6 +150,15 @@ class Fetcher:
                 channel=self._channel,
             )
         )
+
+    def _note_ends(
+        self, polls: Polls, answers: dict[TopicPartition, FetchedPartition], at_us: int
+    ) -> None:
+        sees_all = self._settings.isolation != "read_committed"
+        for tp, answer in answers.items():
+            if answer.error_code == Code.NONE:
+                end = answer.high_watermark if sees_all else answer.last_stable_offset
+                polls.told(tp, end, at_us)
 
     async def _advance(
         self, node_id: int, answers: dict[TopicPartition, FetchedPartition]

@@ -24,6 +24,7 @@ _SEAL_ORDER = (
     "transactions",
     "attempts",
     "receipts",
+    "polls",
     "markers",
     "manifests",
     "scans",

@@ -8,6 +8,7 @@ from typing import Final
 
 from shoal.audit.self_test.plantings import PLANTINGS
 from shoal.audit.self_test.trial import Tally, run_trials
+from shoal.runtime.pools import end_with_parent
 
 TRIALS_PER_PROCESS: Final = 2000  # below this another process costs more than it brings
 
@@ -18,7 +19,8 @@ def self_test(count: int, seed: int) -> Tally:
     if workers < 2:
         return run_trials(count, seed)
     tally = Tally()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
         futures = [
             pool.submit(run_trials, count, seed, first=first, step=workers)
             for first in range(workers)

@@ -21,6 +21,7 @@ from shoal.lite.simulation.sabotage import SABOTAGES
 from shoal.lite.simulation.seed_protocol import play_seed_protocol, seed_steps
 from shoal.lite.simulation.setup import CrashModel, Setup, Step, make_setup, make_steps
 from shoal.lite.simulation.shorten import shorten
+from shoal.runtime.pools import end_with_parent
 
 SEED_PROTOCOL = "seed-protocol"
 SABOTAGE_NAMES = (*SABOTAGES, SEED_PROTOCOL)
@@ -120,7 +121,8 @@ def play_all(
             if len(total.failures) >= most_failures:
                 break
         return total
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent) as pool:
         running: set[Future[Tally]] = set()
         while len(total.failures) < most_failures:
             for share in shares:
