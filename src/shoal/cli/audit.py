@@ -125,9 +125,10 @@ def audit(
 def _self_test(plantings: int, seed: int, report: Path | None) -> ExitCode:
     from shoal.audit.self_test.report import page, self_test, summary
     from shoal.runtime.conditions import conditions
+    from shoal.runtime.pools import end_with_parent
 
     began_s = time.monotonic()
-    tally = self_test(plantings, seed)
+    tally = self_test(plantings, seed, initializer=end_with_parent)
     for failure in tally.failures:
         console.out.print(failure, markup=False)
     console.out.print(summary(tally), style="bold green" if tally.passed else "bold red")

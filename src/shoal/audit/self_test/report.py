@@ -1,6 +1,6 @@
 """A self-test in words, for the terminal and for `docs/proofs/audit.md`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from os import cpu_count
@@ -8,19 +8,18 @@ from typing import Final
 
 from shoal.audit.self_test.plantings import PLANTINGS
 from shoal.audit.self_test.trial import Tally, run_trials
-from shoal.runtime.pools import end_with_parent
 
 TRIALS_PER_PROCESS: Final = 2000  # below this another process costs more than it brings
 
 
-def self_test(count: int, seed: int) -> Tally:
-    """`count` spoiled worlds, shared out among the cores."""
+def self_test(count: int, seed: int, *, initializer: Callable[[], None] | None = None) -> Tally:
+    """`count` spoiled worlds, shared out among the cores; other processes begin with that."""
     workers = min(cpu_count() or 1, count // TRIALS_PER_PROCESS)
     if workers < 2:
         return run_trials(count, seed)
     tally = Tally()
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=initializer) as pool:
         futures = [
             pool.submit(run_trials, count, seed, first=first, step=workers)
             for first in range(workers)
