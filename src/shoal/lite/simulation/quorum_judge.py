@@ -92,7 +92,7 @@ class QuorumJudge:
         for entry in entries:
             if offset == self._end_offset:
                 self._committed[offset] = entry
-                self._committed_by[offset] = max(self._leaders)
+                self._committed_by[offset] = max(self._leaders, default=0)
                 self._end_offset += entry.count
                 news.append(entry)
                 self._check_majority(offset, entry)
