@@ -63,6 +63,11 @@ def test_a_preset_ends_with_its_verdict(name: str, tmp_path: Path) -> None:
     if spec.target:
         assert result.mirror is not None
         assert result.mirror["usage"]["cpu_s"] > 0
+    for group, zone in zip(spec.consumers.groups, spec.consumers.racks, strict=False):
+        # Whichever way a message takes, it has to come from there to here.
+        way = spec.zones.zone_of["producers"], zone
+        latency = result.groups[group].metrics.latency_us["e2e_actual"]
+        assert latency.percentiles["p50"] >= spec.zones.latency_ms.get(way, 0) * 1000
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
