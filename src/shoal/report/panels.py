@@ -14,7 +14,7 @@ PER_ROW: Final = 3
 PANEL_WIDTH: Final = 232
 PANEL_HEIGHT: Final = 168
 GAP: Final = 12
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 10, 50, 24
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 10, 50, 24
 _LABEL_LIMIT: Final = 14
 
 
@@ -79,7 +79,7 @@ def _panel(panel: Panel, x: int, y: int) -> str:
 
 
 def _level(name: str, middle: float, bottom: float, step: float) -> str:
-    room = max(2, min(_LABEL_LIMIT, int(step / 6.5)))
+    room = max(2, min(_LABEL_LIMIT, int(step / 7.5)))
     short = name if len(name) <= room else f"{name[: room - 1]}…"
     return (
         f'<text x="{middle:.1f}" y="{bottom + 16}" text-anchor="middle">'
