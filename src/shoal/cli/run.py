@@ -240,8 +240,13 @@ def outline(spec: "ExperimentSpec") -> list[str]:
     lines.append(
         f"  consumers {spec.consumers.count} in each of {len(spec.consumers.groups)} groups"
     )
+    if spec.workers.on_spark:
+        lines.append(f"  workers   tasks of Spark on {spec.workers.master}")
+    for (one, two), delay_ms in spec.zones.latency_ms.items():
+        lines.append(f"  zones     {delay_ms:g} ms from {one} to {two}")
     if spec.faults:
         for fault in spec.faults.faults:
-            lasting = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
-            lines.append(f"  fault     {fault.name} {fault.described_target}{lasting}")
+            when = f"at {fault.when.at_s:g} s"
+            when += "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
+            lines.append(f"  fault     {fault.name} {fault.described_target} {when}")
     return lines
