@@ -9,6 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+)
+from confluent_kafka.admin import ResourceType as AclResourceType  # type: ignore[attr-defined]
 
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.errors import AuthenticationFailed
@@ -19,7 +27,7 @@ from shoal.model.errors import UsageError
 from shoal.systems.apache import ApacheCluster
 from support.mirror_copies import damage
 from support.mirror_runs import PATIENCE_S, client, fill, make, running
-from support.topic_reader import read_topic
+from support.topic_reader import SILENT, read_topic
 
 if TYPE_CHECKING:
     from support.client_apache import SecureApache
@@ -112,6 +120,30 @@ async def test_a_topic_that_does_not_exist_is_named(apache_bootstrap: str) -> No
     with pytest.raises(UsageError, match="the source has no topic nowhere-at-all") as caught:
         await mirror_until(asyncio.Event().wait, _config(apache_bootstrap, "nowhere-at-all"))
     assert caught.value.remedy
+
+
+def _let_see(bootstrap: str, topic: str, *, operations: tuple[AclOperation, ...]) -> None:
+    """Whoever it is may do this with a topic, and nothing else."""
+    kind = (AclResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*")
+    rules = [AclBinding(*kind, each, AclPermissionType.ALLOW) for each in operations]
+    admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
+    for made in admin.create_acls(rules).values():
+        made.result(PATIENCE_S)
+
+
+async def test_a_topic_that_may_not_be_written_is_parked_with_the_remedy(
+    apache_bootstrap: str,
+) -> None:
+    await make(apache_bootstrap, "locked-in", "locked-not", "us.locked-in")
+    for topic in ("locked-in", "locked-not"):
+        await asyncio.to_thread(fill, apache_bootstrap, topic, _values(topic))
+    seen = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+    await asyncio.to_thread(_let_see, apache_bootstrap, "us.locked-in", operations=seen)
+    async with running(_config(apache_bootstrap, "locked-.*")) as mirror:
+        status = await mirror.until(lambda status: bool(status.parked))
+        await mirror.copied(20)
+    assert "not allowed to use this topic" in str(status.parked[0])
+    assert "allow the mirror's user to write" in str(status.parked[0].remedy)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -23,6 +23,11 @@ from shoal.wire.building import build
 from shoal.wire.messages import request_class
 from support.apache import PROPERTIES, short_lived_jvm
 
+# Everybody may do everything, but with topics of which a test says otherwise.
+ACCESS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 USER, PASSWORD = "alice", "alice's secret"
 PROTOCOLS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
 MECHANISMS = {"SCRAM-SHA-256": ("sha256", 1), "SCRAM-SHA-512": ("sha512", 2)}
@@ -68,7 +73,7 @@ def secure_apache(folder: Path) -> Iterator[SecureApache]:
     with pytest.MonkeyPatch.context() as patch:
         short_lived_jvm(patch)
         patch.setattr(apache_files, "server_properties", with_listeners)
-        cluster = ApacheCluster(properties=PROPERTIES).start()
+        cluster = ApacheCluster(properties=PROPERTIES | ACCESS).start()
     try:
         yield SecureApache(cluster, addresses, str(folder / "ca.pem"))
     finally:

@@ -29,4 +29,5 @@ async def _reached(stack: AsyncExitStack, side: str, properties: Mapping[str, An
         return await stack.enter_async_context(Client(properties))
     except ClientError as error:
         error.args = (f"the {side} cluster: {error}",)
+        error.remedy = error.remedy or "check bootstrap.servers and security.protocol"
         raise

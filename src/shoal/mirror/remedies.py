@@ -24,6 +24,13 @@ def remedy_for(code: int) -> str:
     return f"{cure}, {_START_AGAIN}"
 
 
+def remedy_for_seeing(code: int) -> str:
+    """What would let a cluster show a topic."""
+    if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        return "allow the mirror's user to describe the topic (kafka-acls --allow-principal)"
+    return "it is tried again; look at the cluster's logs if that does not help"
+
+
 def remedy_for_reading(code: int) -> str:
     """What would let the source give what it refused for good."""
     if code == Code.TOPIC_AUTHORIZATION_FAILED:

@@ -23,6 +23,7 @@ from shoal.client.errors import ClientError, UnsupportedByBroker, error_for
 from shoal.client.metadata import ClusterMetadata
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.naming import is_internal
+from shoal.mirror.remedies import remedy_for_seeing
 from shoal.mirror.routes import Route
 from shoal.mirror.topic_configs import Entries, changes_for, check_compatible, wanted_configs
 from shoal.model.errors import ConfigError, ShoalError, UsageError
@@ -129,12 +130,12 @@ class Topics:
     async def _prepare(
         self, name: str, target_name: str, sources: ClusterMetadata, targets: ClusterMetadata
     ) -> None:
-        count = _partition_count(sources, name)
+        count = _partition_count(sources, name, "source")
         if count is None:
             raise UsageError(
                 f"the source has no topic {name}", remedy="check --topics, or create it first"
             )
-        there = _partition_count(targets, target_name)
+        there = _partition_count(targets, target_name, "target")
         known = self._accepted.get(name, 0)
         if there is None:
             if known:
@@ -205,13 +206,16 @@ class Topics:
         self._refused = {name: str(error) for name, error in plan.refused.items()}
 
 
-def _partition_count(cluster: ClusterMetadata, name: str) -> int | None:
+def _partition_count(cluster: ClusterMetadata, name: str, side: str) -> int | None:
     """None where the topic does not exist."""
     topic = cluster.topics[name]
     if topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     if topic.error != Code.NONE:
-        raise error_for(topic.error, topic=name)
+        error = error_for(topic.error, topic=name)
+        error.args = (f"the {side} does not show its topic: {error}",)
+        error.remedy = error.remedy or remedy_for_seeing(topic.error)
+        raise error
     return len(topic.partitions)
 
 
