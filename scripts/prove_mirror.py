@@ -54,6 +54,8 @@ KILLS = {"lite": 200, "apache": 20, "apache-lite": 20}
 # A broker of Apache Kafka takes its time to come back.
 SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 8.0}
 PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
+# Three replicas of Apache Kafka on a small machine take some hundred batches in a second.
+BATCH_RECORDS = {"lite": 20, "apache": 50}
 # Of brokers that live for minutes, and are killed: little memory, and soon up.
 JVM_OPTIONS = "-Xms64m -Xmx384m -XX:TieredStopAtLevel=1"
 
@@ -112,7 +114,11 @@ def prove(
     ):
         say("both clusters are up")
         run = MirrorKills(
-            source, target, Path(folder), "--delivery", mode, "--workers", str(WORKERS)
+            source,
+            target,
+            Path(folder),
+            *("--delivery", mode, "--workers", str(WORKERS)),
+            batch_records=BATCH_RECORDS[first],
         )
         return run.run(
             "copied",

@@ -34,7 +34,6 @@ WORKER, MIRROR = "mirror worker", "mirror"
 SOURCE, TARGET = "source leader", "target leader"
 VICTIMS = (WORKER, MIRROR, SOURCE, TARGET)
 CODECS = ("none", "gzip", "lz4", "zstd")
-_BATCH = 20
 # Under this size of a burst the throttle of a mirror means something.
 _LEAST_BYTES_PER_S = 2000
 
@@ -66,11 +65,19 @@ class Outcome:
 class MirrorKills:
     """One copy under kills."""
 
-    def __init__(self, source: Harmed, target: Harmed, folder: Path, *options: str) -> None:
+    def __init__(
+        self,
+        source: Harmed,
+        target: Harmed,
+        folder: Path,
+        *options: str,
+        batch_records: int = 20,
+    ) -> None:
         self._source = source
         self._target = target
         self._log = folder / "mirror.log"
         self._options = options
+        self._batch_records = batch_records
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: Consumer | None = None
         self._seen = 0
@@ -137,7 +144,8 @@ class MirrorKills:
         factor = len(self._source.nodes())
         least = "2" if factor > 2 else "1"
         create_topic(self._source, topic, PARTITIONS, factor, min_insync_replicas=least)
-        settings = {"linger.ms": 5, "batch.num.messages": _BATCH, "enable.idempotence": True}
+        settings = {"linger.ms": 5, "enable.idempotence": True}
+        settings |= {"batch.num.messages": self._batch_records}
         for number, codec in enumerate(CODECS):
             properties = {"bootstrap.servers": self._source.bootstrap, "compression.type": codec}
             with Producer({**properties, **settings, **SILENT}) as producer:
