@@ -316,6 +316,23 @@ def test_a_cut_within_a_batch_takes_the_whole_batch(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("cut", [2, 3])
+def test_a_cut_within_the_batch_that_the_log_starts_in_leaves_it_empty(
+    tmp_path: Path, cut: int
+) -> None:
+    log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    append(log, batch_of(b"a"))
+    append(log, batch_of(b"b", b"c", b"d"))
+    log.delete_before(2)
+    log.truncate_to(cut)
+    assert (log.start_offset, log.end_offset, everything_in(log)) == (2, 2, [])
+    assert append(log, batch_of(b"e")) == Appended(2, is_duplicate=False)
+    log.close()
+    again = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
+    assert (again.start_offset, again.end_offset, everything_in(again)) == (2, 3, [b"e"])
+    again.close()
+
+
 def test_producers_know_after_a_cut_what_is_left_of_their_batches(tmp_path: Path) -> None:
     def sent(sequence: int, producer_id: int = 5, epoch: int = 0) -> bytearray:
         now_ms = time.time_ns() // 1_000_000

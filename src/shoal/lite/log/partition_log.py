@@ -565,6 +565,9 @@ class PartitionLog:
                 self._cut_segments(max(offset, self.start_offset))
         except OSError as error:
             raise self._go_offline("cut", error) from error
+        if self.end_offset < self.start_offset:
+            # Records were deleted up to the middle of the batch that was cut.
+            self.truncate_fully(self.start_offset)
 
     def truncate_fully(self, start_offset: int) -> None:
         """Throw everything away; the log is empty now, and begins at an offset."""

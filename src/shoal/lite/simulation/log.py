@@ -158,7 +158,10 @@ class SimulatedLog:
         end_offset = max(offset, self.start_offset)
         del self.entries[_boundary(self.entries, end_offset - self.base_offset) :]
         self.epochs.cut_end(offset)
-        self._changed()
+        if self.base_offset + len(self.entries) < self.start_offset:
+            self.truncate_fully(self.start_offset)
+        else:
+            self._changed()
 
     def truncate_fully(self, start_offset: int) -> None:
         self._keep_revivable()
