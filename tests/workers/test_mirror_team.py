@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -82,6 +82,13 @@ def test_every_record_once_although_a_worker_is_killed(
     assert not _workers()
 
 
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 class _OutOfReach(ProcessPlacement):
     """Places workers on machines that may sleep, and do not hear that they are to be killed."""
 
@@ -102,19 +109,18 @@ class _OutOfReach(ProcessPlacement):
 def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = partial(Supervisor, limits=Limits(silence_s=2.0))
+    impatient = partial(Supervisor, limits=Limits(silence_s=4.0))
     monkeypatch.setattr(mirror_team, "Supervisor", impatient)
     topic = f"team-zombie-{delivery}"
     config = prepared(source, target, topic, delivery=delivery)
 
     def sleep_and_wake() -> None:
-        zombie, other = _workers()
+        _wait_for(lambda: len(_workers()) == 2)
+        before = _workers()
+        zombie = before[0]
         zombie.suspend()
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while not set(_workers()) - {zombie, other}:
-                assert time.monotonic() < deadline, "nobody takes its place"
-                time.sleep(0.1)
+            _wait_for(lambda: bool(set(_workers()) - set(before)))  # which takes its place
         finally:
             zombie.resume()
         with suppress(psutil.NoSuchProcess):
