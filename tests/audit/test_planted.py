@@ -246,6 +246,18 @@ def test_a_copy_that_the_mirror_found_is_not_the_mirrors(tmp_path: Path) -> None
     assert result.worst.stages["source_to_target"].verdict is Verdict.PROVEN
 
 
+@pytest.mark.parametrize("rows_per_walk", [4_000_000, 2, 1])
+def test_the_least_of_several_falls_is_the_witness(rows_per_walk: int, tmp_path: Path) -> None:
+    history = clean_run(lanes=1, count=6)
+    receipts = history.rows["receipts"]
+    receipts[:] = [receipts[place] for place in (0, 1, 2, 5, 4, 3)]
+    ledger = open_ledger([history.write(tmp_path / "run")])
+    found = audit(ledger, sizes=Sizes(rows_per_walk=rows_per_walk)).findings["non-monotonic poll"]
+    assert found.count == 2
+    assert found.witness is not None
+    assert (found.witness["from_offset"], found.witness["to_offset"]) == (4, 3)
+
+
 def test_a_re_read_is_no_finding(tmp_path: Path) -> None:
     history = clean_run()
     for sequence in range(10, 20):

@@ -25,15 +25,16 @@ class Steps:
     """All falls, and all jumps that leave out an offset, of the readers of one table."""
 
     falls: dict[Reader, int] = field(default_factory=dict)
-    first_fall: dict[Reader, Step] = field(default_factory=dict)
+    least_fall: dict[Reader, Step] = field(default_factory=dict)
     jumps: list[Step] = field(default_factory=list)
     spans: dict[Reader, tuple[int, int]] = field(default_factory=dict)
 
     def fall(self, reader: Reader, count: int, step: Step) -> None:
-        """Falls of a reader, and the first of them."""
+        """Falls of a reader, and the least of them."""
         if count:
             self.falls[reader] = self.falls.get(reader, 0) + count
-            self.first_fall.setdefault(reader, step)
+            held = self.least_fall.get(reader, step)
+            self.least_fall[reader] = min(held, step, key=lambda each: (each.origin, each.landing))
 
     def step(self, reader: Reader, origin: int, landing: int) -> None:
         """A step from one walk to the next."""

@@ -153,7 +153,7 @@ class Polls:
 def settle_polls(steps: Steps, answers: Sequence[list[Part]]) -> Polls:
     polls = Polls()
     for reader, count in steps.falls.items():
-        polls.falls[reader[0]].append((steps.first_fall[reader], count))
+        polls.falls[reader[0]].append((steps.least_fall[reader], count))
     skipped: dict[int, int] = {}
     for part in (part for parts in answers for part in parts):
         if part.kind == "skips":

@@ -23,7 +23,8 @@ _NAMES = {"group", "consumer", "topic", "cluster"}
 _TABLE_SIZE = 1 << 22
 _RADIX = 1 << 16  # numpy sorts 16-bit numbers in linear time
 
-# Columns of what a walk tells of each reader. A fall is a step that does not rise.
+# Columns of what a walk tells of each reader. A fall is a step that does not rise; the one that
+# is named is the least, by where it began.
 STEPS = ("first", "last", "lowest", "highest", "falls", "fall_from", "fall_to")
 
 
@@ -48,15 +49,16 @@ def walk(task: LedgerWalk) -> list[Part]:
         np.maximum.reduceat(offset, starts),
         np.bincount(reader[fall], minlength=len(starts)),
     ]
-    first_fall = np.zeros((len(starts), 2), dtype=np.int64)
-    first_fall[reader[fall[::-1]], 0] = offset[fall[::-1]]
-    first_fall[reader[fall[::-1]], 1] = offset[fall[::-1] + 1]
+    least_fall = np.zeros((len(starts), 2), dtype=np.int64)
+    # The least is written last.
+    falling = fall[np.lexsort((offset[fall + 1], offset[fall]))[::-1]]
+    least_fall[reader[falling]] = np.stack([offset[falling], offset[falling + 1]], axis=1)
     names = [
         [words.names[rows[c][row]] if c in _NAMES else int(rows[c][row]) for c in columns]
         for row in order[starts].tolist()
     ]
     parts = [
-        part("walk", [task.table, task.number, names], np.column_stack([*columns_told, first_fall]))
+        part("walk", [task.table, task.number, names], np.column_stack([*columns_told, least_fall]))
     ]
     if task.table == "receipts":
         jump = np.flatnonzero(same & (offset[1:] > offset[:-1] + 1))
