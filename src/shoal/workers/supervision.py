@@ -54,9 +54,9 @@ class Phase(StrEnum):
 class Limits:
     """How long the supervisor waits, in seconds."""
 
-    # From being placed to saying hello. Imports on a busy machine take seconds; a Spark cluster
+    # From being placed to saying hello. Imports take a busy machine a minute; a Spark cluster
     # may first have to find a slot.
-    start_s: float = 60.0
+    start_s: float = 150.0
     # Without a connection. Longer than the 10 s after which the worker itself gives up.
     detached_s: float = 15.0
     # Connected, but not a word: it hangs or is paused.
