@@ -52,7 +52,7 @@ MODES = {
 }
 KILLS = {"lite": 200, "apache": 20, "apache-lite": 20}
 # A broker of Apache Kafka takes its time to come back.
-SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 8.0}
+SECONDS_PER_KILL = {"lite": 3.0, "apache": 8.0, "apache-lite": 5.0}
 PROPERTIES: dict[str, dict[str, str]] = {"lite": {}, "apache": {"min.insync.replicas": "2"}}
 # Three replicas of Apache Kafka on a small machine take some hundred batches in a second.
 BATCH_RECORDS = {"lite": 20, "apache": 50}
