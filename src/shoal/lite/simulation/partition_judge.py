@@ -320,9 +320,9 @@ class PartitionJudge:
                 raise Violation("NoCommittedRecordLost", detail)
 
     def _is_committed(self, batch: Batch) -> bool:
-        return (
-            batch.end_offset <= len(self.committed) and self.committed[batch.base_offset] is batch
-        )
+        # By its end: where it begins may be deleted, and before that another one was there.
+        last = batch.end_offset - 1
+        return last < len(self.committed) and self.committed[last] is batch
 
     def acknowledged_to_producer(self, batch: Batch) -> None:
         if self._is_committed(batch):
