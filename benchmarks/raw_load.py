@@ -79,8 +79,10 @@ def batch_of(record_count: int, value_bytes: int) -> bytearray:
 
 
 def leaders(bootstrap: str, topic: str) -> list[Leader]:
-    """Who leads what."""
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30)
+    """Who leads what; waits for a broker that has not heard of the topic yet."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    while not (metadata := admin.list_topics(topic, timeout=30)).topics[topic].partitions:
+        time.sleep(_RETRY_S)
     led = defaultdict(list)
     for number, partition in metadata.topics[topic].partitions.items():
         led[partition.leader].append(number)
