@@ -1,6 +1,7 @@
 """Faults on purpose: links, disks and requests of real clusters go wrong, and are healed."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -11,6 +12,8 @@ from shoal.lite.cluster import LiteCluster
 from shoal.lite.codes import Code
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.fetch import decode_fetch_response
+from shoal.wire.produce import ProducePartition
 from support.lite_batches import batch_of, values_of
 from support.lite_client import HungUp, PlainClient, at
 from support.lite_clusters import (
@@ -287,3 +290,26 @@ def test_a_broker_that_cannot_reach_the_controller_waits_and_can_be_stopped(
 def _restart(cluster: LiteCluster, node_id: int) -> None:
     with suppress(SystemFailure):
         cluster.restart(node_id)
+
+
+def test_a_write_that_came_before_the_last_was_committed_wakes_its_reader(
+    three: LiteCluster, topic: str
+) -> None:
+    leader, *followers = leader_and_followers(three, topic)
+    for follower in followers:
+        three.slow_link(follower, leader, delay_ms=300)
+    address = three.bootstrap.split(",")[leader - 1]
+    began = time.monotonic()
+    read: list[bytes | None] = []
+    with PlainClient(address) as producer, PlainClient(address) as consumer:
+        consumer.send_fetch(at(topic, 0), max_wait_ms=40_000)
+        for value in (b"a", b"b"):
+            producer.send_produce([ProducePartition(topic, 0, [batch_of(value)])])
+            time.sleep(0.05)  # so that followers fetch one by one
+        while len(read) < 2:
+            [fetched] = decode_fetch_response(12, consumer.receive_frame()).partitions
+            read += values_of(bytes(fetched.records))
+            if len(read) < 2:
+                consumer.send_fetch(at(topic, len(read)), max_wait_ms=40_000)
+    assert read == [b"a", b"b"]
+    assert time.monotonic() - began < 30

@@ -13,6 +13,7 @@ Rules of this file:
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -42,6 +43,8 @@ from shoal.lite.trace import tracer
 from shoal.lite.transactions.guards import Guard, Guards
 
 OnAcked = Callable[[Code], None]
+# More are taken together: consumers are then told a little later of what is committed.
+_MOST_UNREAD_PIECES = 1000
 _logger = logging.getLogger(__name__)
 
 
@@ -72,7 +75,7 @@ class Partition:
         "_host",
         "_loop",
         "_timer",
-        "_unread_bytes",
+        "_unread",
         "_woken_high_watermark",
         "_written_ms",
         "followers",
@@ -119,7 +122,8 @@ class Partition:
         self.followers: set[Waiter] = set()
         self.guards = Guards()
         self._woken_high_watermark = self.high_watermark
-        self._unread_bytes = 0
+        # What was not committed when consumers were last told: where each piece ends, its bytes.
+        self._unread: deque[tuple[int, int]] = deque()
         self._written_ms = 0
         # How long before the last write the one before it was.
         self.write_gap_ms = 0
@@ -177,6 +181,7 @@ class Partition:
             if tracer.current is not None:
                 tracer.current.event(news)
             self.guards.clear()
+            self._unread.clear()
             self._tell_gone()
             if self.replica.follower is not None:
                 self._host.on_follower(self)
@@ -290,7 +295,7 @@ class Partition:
             self._host.on_failed(self)
             raise
         last = headers[-1]
-        self._unread_bytes += len(view) - last.size
+        self._note_unread(last.base_offset, len(view) - last.size)
         appended = Appended(last.base_offset, is_duplicate=False)
         self._appended(
             leader, last, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
@@ -316,8 +321,9 @@ class Partition:
         if header.is_transactional:
             self.guards.drop(header.producer_id)
         now_ms = monotonic_ms()
+        end_offset = appended.base_offset + header.last_offset_delta + 1
         if not appended.is_duplicate:
-            self._unread_bytes += header.size
+            self._note_unread(end_offset, header.size)
             self.write_gap_ms = now_ms - self._written_ms
             self._written_ms = now_ms
             if tracer.current is not None:
@@ -325,7 +331,6 @@ class Partition:
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
             leader.appended(now_ms)
         if acks == ALL_ACKS:
-            end_offset = appended.base_offset + header.last_offset_delta + 1
             leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
         if not appended.is_duplicate:
             for waiter in self.followers:
@@ -378,11 +383,20 @@ class Partition:
             return False
         if tracer.current is not None and self.replica.leader is not None:
             tracer.current.event(f"{self!r}: all in sync have what is below {high_watermark}")
-        # Perhaps more than can be read now; then a reader is answered a little early.
-        size_bytes, self._unread_bytes = self._unread_bytes, 0
+        size_bytes = 0
+        unread = self._unread
+        while unread and unread[0][0] <= high_watermark:
+            size_bytes += unread.popleft()[1]
+        # At least one: it may lie within a piece, and there is more in any case.
         for waiter in self.readers:
-            waiter.on_more(size_bytes)
+            waiter.on_more(max(1, size_bytes))
         return True
+
+    def _note_unread(self, end_offset: int, size_bytes: int) -> None:
+        unread = self._unread
+        if len(unread) >= _MOST_UNREAD_PIECES:
+            size_bytes += unread.pop()[1]
+        unread.append((end_offset, size_bytes))
 
     def on_in_sync_answer(self, leader: LeaderPartition, wish: AlterIsr, answer: IsrAnswer) -> None:
         """The controller answered a proposal, or there will be no answer."""
@@ -439,7 +453,7 @@ class Partition:
         match action:
             case AppendFetched():
                 log.append_fetched(records)
-                self._unread_bytes += len(records)
+                self._note_unread(log.end_offset, len(records))
                 if tracer.current is not None:
                     tracer.current.event(f"{self!r}: has copied what is below {log.end_offset}")
             case TruncateTo(offset):
