@@ -132,5 +132,5 @@ class _Cases:
     def _read_by_rdkafka(self, system: System) -> int:
         topic = self._full[system.name]
         return client_loads.rdkafka_consume(
-            system.bootstrap, topic, PARTITIONS, _WARM_UP_BYTES // 2
+            system.bootstrap, topic, PARTITIONS, record_bytes=KIB, total_bytes=_WARM_UP_BYTES // 2
         )

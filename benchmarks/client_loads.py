@@ -59,20 +59,24 @@ def rdkafka_produce(bootstrap: str, topic: str, partitions: int, total_bytes: in
     return record_count * len(value)
 
 
-def rdkafka_consume(bootstrap: str, topic: str, partitions: int, total_bytes: int) -> int:
-    """All partitions from the start, until so many bytes of values were read."""
+def rdkafka_consume(
+    bootstrap: str, topic: str, partitions: int, *, record_bytes: int, total_bytes: int
+) -> int:
+    """All partitions from the start, until so many bytes were read."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "benchmark", "log_level": 0}
         | {"enable.auto.commit": False}
     )
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        read_bytes = 0
-        while read_bytes < total_bytes:
-            for message in consumer.consume(_READ_AT_ONCE, timeout=30):
+        left = record_count = total_bytes // record_bytes
+        while left > 0:
+            messages = consumer.consume(_READ_AT_ONCE, timeout=30)
+            assert messages, "nothing arrives"
+            for message in messages:
                 assert message.error() is None, message.error()
-                read_bytes += len(message)
-        return read_bytes
+            left -= len(messages)
+        return (record_count - left) * record_bytes
     finally:
         consumer.close()
 

@@ -34,7 +34,9 @@ def cases(system: System, size_bytes: int) -> Iterator[Case]:
         return client_loads.java_consume(system.bootstrap, topic, KIB, messages * KIB)
 
     def rdkafka() -> int:
-        return client_loads.rdkafka_consume(system.bootstrap, topic, PARTITIONS, messages * KIB)
+        return client_loads.rdkafka_consume(
+            system.bootstrap, topic, PARTITIONS, record_bytes=KIB, total_bytes=messages * KIB
+        )
 
     conditions = {"message_bytes": KIB, "partitions": PARTITIONS, "run_bytes": size_bytes}
     consumer = Side("consumer with ledger", ours)
