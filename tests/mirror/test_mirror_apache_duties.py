@@ -4,7 +4,6 @@ Source and target are the same broker: topics are called otherwise at the target
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from shoal.mirror.naming import Naming
 from shoal.model.errors import UsageError
 from shoal.systems.apache import ApacheCluster
 from support.mirror_copies import damage
-from support.mirror_runs import PATIENCE_S, client, fill, make, running
+from support.mirror_runs import PATIENCE_S, client, eventually, fill, make, running, setting, values
 from support.topic_reader import SILENT, read_topic
 
 if TYPE_CHECKING:
@@ -47,50 +46,34 @@ def _config(bootstrap: str, topics: str, **rules: Any) -> MirrorConfig:
     )
 
 
-def _values(name: str, count: int = 20) -> list[str]:
-    return [f"{name}-{number}" for number in range(count)]
-
-
-async def _eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while await look() != expected:  # noqa: ASYNC110 - only asking tells
-            await asyncio.sleep(0.1)
-
-
-async def _setting(bootstrap: str, topic: str, name: str) -> str | None:
-    resource = Resource(ResourceType.TOPIC, topic)
-    async with client(bootstrap) as asked:
-        return (await asked.admin.describe_configs([resource]))[resource][name].value
-
-
 async def test_partitions_are_added_and_settings_follow(apache_bootstrap: str) -> None:
     topic = "tended-topic"
     await make(apache_bootstrap, topic, configs={"retention.ms": "7200000"})
-    await asyncio.to_thread(fill, apache_bootstrap, topic, _values("zero"))
+    await asyncio.to_thread(fill, apache_bootstrap, topic, values("zero"))
     resource = Resource(ResourceType.TOPIC, topic)
     async with running(_config(apache_bootstrap, topic)) as mirror:
         await mirror.copied(20)
-        assert await _setting(apache_bootstrap, f"us.{topic}", "retention.ms") == "7200000"
+        assert await setting(apache_bootstrap, f"us.{topic}", "retention.ms") == "7200000"
         async with client(apache_bootstrap) as asked:
             await asked.admin.create_partitions({topic: 3})
             await asked.admin.alter_configs({resource: {"retention.ms": "3600000"}})
-        await asyncio.to_thread(fill, apache_bootstrap, topic, _values("two"), partition=2)
+        await asyncio.to_thread(fill, apache_bootstrap, topic, values("two"), partition=2)
         await mirror.copied(40)
-        await _eventually(
-            lambda: _setting(apache_bootstrap, f"us.{topic}", "retention.ms"), "3600000"
+        await eventually(
+            lambda: setting(apache_bootstrap, f"us.{topic}", "retention.ms"), "3600000"
         )
     found = await asyncio.to_thread(
         read_topic, apache_bootstrap, f"us.{topic}", partitions=3, count=40
     )
     assert [record.value for record in found.partitions[2]] == [
-        value.encode() for value in _values("two")
+        value.encode() for value in values("two")
     ]
 
 
 async def test_topics_that_do_not_fit_are_refused_and_others_go_on(apache_bootstrap: str) -> None:
     bad = ("unfit-narrow", "unfit-compact", "unfit-codec", "unfit-foreign")
     await make(apache_bootstrap, *bad, "unfit-not", partitions=2)
-    await asyncio.to_thread(fill, apache_bootstrap, "unfit-not", _values("good"))
+    await asyncio.to_thread(fill, apache_bootstrap, "unfit-not", values("good"))
     async with client(apache_bootstrap) as asked:
         await asked.admin.create_topics(
             [
@@ -100,7 +83,7 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(apache_bootst
                 NewTopic("us.unfit-foreign", 2, 1),
             ]
         )
-    await asyncio.to_thread(fill, apache_bootstrap, "us.unfit-foreign", _values("foreign"))
+    await asyncio.to_thread(fill, apache_bootstrap, "us.unfit-foreign", values("foreign"))
     async with running(_config(apache_bootstrap, "unfit-.*,missing")) as mirror:
         status = await mirror.copied(20)
     assert all(error.remedy for error in status.refused)
@@ -136,7 +119,7 @@ async def test_a_topic_that_may_not_be_written_is_parked_with_the_remedy(
 ) -> None:
     await make(apache_bootstrap, "locked-in", "locked-not", "us.locked-in")
     for topic in ("locked-in", "locked-not"):
-        await asyncio.to_thread(fill, apache_bootstrap, topic, _values(topic))
+        await asyncio.to_thread(fill, apache_bootstrap, topic, values(topic))
     seen = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
     await asyncio.to_thread(_let_see, apache_bootstrap, "us.locked-in", operations=seen)
     async with running(_config(apache_bootstrap, "locked-.*")) as mirror:
@@ -166,7 +149,7 @@ async def test_a_damaged_batch_parks_its_partition_and_the_other_goes_on(
     topic, bootstrap = "poisoned-topic", apache_cluster.bootstrap
     await make(bootstrap, topic, partitions=2)
     for number in range(2):
-        await asyncio.to_thread(fill, bootstrap, topic, _values("value", 200), partition=number)
+        await asyncio.to_thread(fill, bootstrap, topic, values("value", 200), partition=number)
     damage(apache_cluster.log_dirs(), topic, 1, 12)
     async with running(_config(bootstrap, topic)) as mirror:
         await mirror.copied(200)

@@ -4,7 +4,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,17 @@ from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
 from shoal.mirror.verify import verify
 from shoal.model.errors import UsageError
-from support.mirror_runs import PATIENCE_S, Running, client, fill, make, running
+from support.mirror_runs import (
+    PATIENCE_S,
+    Running,
+    client,
+    eventually,
+    fill,
+    make,
+    running,
+    setting,
+    values,
+)
 from support.topic_reader import read_topic
 
 
@@ -42,25 +51,9 @@ def _config(source: str, target: str, topics: str, **rules: Any) -> MirrorConfig
     )
 
 
-def _values(name: str, count: int = 20) -> list[str]:
-    return [f"{name}-{number}" for number in range(count)]
-
-
 def _check_arrived(target: str, topic: str, values: list[str]) -> None:
     found = read_topic(target, topic, partitions=1, count=len(values))
     assert [record.value for record in found.partitions[0]] == [v.encode() for v in values]
-
-
-async def _eventually(look: Callable[[], Any], expected: object) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while await look() != expected:  # noqa: ASYNC110 - only asking tells
-            await asyncio.sleep(0.1)
-
-
-async def _setting(bootstrap: str, topic: str, name: str) -> str | None:
-    resource = Resource(ResourceType.TOPIC, topic)
-    async with client(bootstrap) as asked:
-        return (await asked.admin.describe_configs([resource]))[resource][name].value
 
 
 async def _topics(bootstrap: str) -> set[str]:
@@ -71,17 +64,17 @@ async def _topics(bootstrap: str) -> set[str]:
 async def test_patterns_choose_and_the_default_policy_names(source: str, target: str) -> None:
     await make(source, "pick-a", "pick-b", "pick-secret", "other")
     for topic in ("pick-a", "pick-b", "pick-secret", "other"):
-        fill(source, topic, _values(topic))
+        fill(source, topic, values(topic))
     naming = Naming("default", source_alias="us", target_alias="eu")
     config = _config(source, target, "pick-.*", exclude=("pick-secret",), naming=naming)
     async with running(config) as mirror:
         await mirror.copied(40)
         # A topic that is made while the mirror runs is found and copied too.
         await make(source, "pick-late")
-        fill(source, "pick-late", _values("pick-late"))
+        fill(source, "pick-late", values("pick-late"))
         await mirror.copied(60)
     for topic in ("pick-a", "pick-b", "pick-late"):
-        _check_arrived(target, f"us.{topic}", _values(topic))
+        _check_arrived(target, f"us.{topic}", values(topic))
     assert not await _topics(target) & {
         "us.pick-secret",
         "us.other",
@@ -95,28 +88,28 @@ async def test_a_topic_that_comes_later_is_copied_from_its_first_record(
     source: str, target: str
 ) -> None:
     await make(source, "late-old")
-    fill(source, "late-old", _values("old"))
+    fill(source, "late-old", values("old"))
     config = replace(_config(source, target, "late-.*"), start="latest", name="late")
     async with running(config) as mirror:
         await mirror.until(lambda status: bool(status.positions))
         await make(source, "late-new")
-        fill(source, "late-new", _values("new"))
+        fill(source, "late-new", values("new"))
         status = await mirror.copied(20)
     assert status.counts.records == 20
-    _check_arrived(target, "late-new", _values("new"))
+    _check_arrived(target, "late-new", values("new"))
 
 
 async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) -> None:
     await make(source, "old-name")
-    fill(source, "old-name", _values("first"))
+    fill(source, "old-name", values("first"))
     naming = Naming(renames={"old-name": "new-name"})
     config = _config(source, target, "old-name", naming=naming)
     async with running(config) as mirror:
         await mirror.copied(20)
-    fill(source, "old-name", _values("second"))
+    fill(source, "old-name", values("second"))
     async with running(config) as mirror:
         await mirror.copied(20)
-    _check_arrived(target, "new-name", _values("first") + _values("second"))
+    _check_arrived(target, "new-name", values("first") + values("second"))
     async with client(source) as ours, client(target) as theirs:
         (report,) = await verify(ours, theirs, ["old-name"], naming)
     assert (report.difference, report.records, report.not_yet) == (None, 40, 0)
@@ -124,27 +117,27 @@ async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) ->
 
 async def test_a_mirror_within_one_cluster_works_where_names_differ(source: str) -> None:
     await make(source, "circle")
-    fill(source, "circle", _values("circle"))
+    fill(source, "circle", values("circle"))
     naming = Naming("default", source_alias="copy", target_alias="here")
     async with running(_config(source, source, "circle", naming=naming)) as mirror:
         await mirror.copied(20)
-    _check_arrived(source, "copy.circle", _values("circle"))
+    _check_arrived(source, "copy.circle", values("circle"))
 
 
 async def test_partitions_that_are_added_are_copied_from_their_first_record(
     source: str, target: str
 ) -> None:
     await make(source, "growing")
-    fill(source, "growing", _values("zero"))
+    fill(source, "growing", values("zero"))
     async with running(_config(source, target, "growing")) as mirror:
         await mirror.copied(20)
         async with client(source) as asked:
             await asked.admin.create_partitions({"growing": 3})
-        fill(source, "growing", _values("two"), partition=2)
+        fill(source, "growing", values("two"), partition=2)
         await mirror.copied(40)
     found = read_topic(target, "growing", partitions=3, count=40)
     assert [record.value for record in found.partitions[2]] == [
-        value.encode() for value in _values("two")
+        value.encode() for value in values("two")
     ]
 
 
@@ -155,13 +148,13 @@ async def test_settings_follow_the_source_but_for_those_that_are_excluded(
     topic = Resource(ResourceType.TOPIC, "set")
     async with running(_config(source, target, "set")) as mirror:
         await mirror.until(lambda status: bool(status.positions))
-        assert await _setting(target, "set", "retention.ms") == "7200000"
+        assert await setting(target, "set", "retention.ms") == "7200000"
         async with client(source) as asked:
             await asked.admin.alter_configs(
                 {topic: {"retention.ms": "3600000", "unclean.leader.election.enable": "true"}}
             )
-        await _eventually(lambda: _setting(target, "set", "retention.ms"), "3600000")
-    assert await _setting(target, "set", "unclean.leader.election.enable") == "false"
+        await eventually(lambda: setting(target, "set", "retention.ms"), "3600000")
+    assert await setting(target, "set", "unclean.leader.election.enable") == "false"
 
 
 async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
@@ -169,7 +162,7 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
 ) -> None:
     bad = ("fit-narrow", "fit-compact", "fit-codec", "fit-foreign")
     await make(source, *bad, "fit-good", partitions=2)
-    fill(source, "fit-good", _values("good"))
+    fill(source, "fit-good", values("good"))
     async with client(target) as asked:
         await asked.admin.create_topics(
             [
@@ -179,7 +172,7 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
                 NewTopic("fit-foreign", 2, 1),
             ]
         )
-    fill(target, "fit-foreign", _values("foreign"))
+    fill(target, "fit-foreign", values("foreign"))
     async with running(_config(source, target, "fit-.*,missing")) as mirror:
         status = await mirror.copied(20)
         told = "\n".join(sorted(str(error) for error in status.refused))
@@ -194,7 +187,7 @@ async def test_topics_that_do_not_fit_are_refused_and_others_go_on(
         ):
             assert words in told
         await _repaired(target, mirror)
-        fill(source, "fit-codec", _values("codec"))
+        fill(source, "fit-codec", values("codec"))
         await mirror.copied(40)
 
 
@@ -208,7 +201,7 @@ async def _repaired(target: str, mirror: Running) -> None:
 
 async def test_two_topics_do_not_become_one(source: str, target: str) -> None:
     await make(source, "pair-a", "pair-b")
-    fill(source, "pair-a", _values("a"))
+    fill(source, "pair-a", values("a"))
     naming = Naming(renames={"pair-b": "pair-a"})
     async with running(_config(source, target, "pair-.*", naming=naming)) as mirror:
         status = await mirror.copied(20)
@@ -222,7 +215,7 @@ async def test_nothing_to_copy_at_all_ends_with_the_reason(source: str, target: 
     config = replace(_config(source, target, "come-.*"), name="waiting")
     async with running(config) as mirror:
         await make(source, "come-soon")
-        fill(source, "come-soon", _values("soon"))
+        fill(source, "come-soon", values("soon"))
         await mirror.copied(20)
 
 
@@ -230,8 +223,8 @@ async def test_nothing_to_copy_at_all_ends_with_the_reason(source: str, target: 
 def mm2_file(source: str, target: str, tmp_path: Path) -> Path:
     asyncio.run(make(source, "file-there"))
     asyncio.run(make(target, "file-back"))
-    fill(source, "file-there", _values("there"))
-    fill(target, "file-back", _values("back"))
+    fill(source, "file-there", values("there"))
+    fill(target, "file-back", values("back"))
     path = tmp_path / "mm2.properties"
     path.write_text(
         f"clusters = A, B\nA.bootstrap.servers = {source}\nB.bootstrap.servers = {target}\n"
@@ -247,8 +240,8 @@ def test_both_ways_from_one_file_without_going_round(
     command = [sys.executable, "-m", "shoal", "mirror", "run", str(mm2_file)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            _check_arrived(target, "A.file-there", _values("there"))
-            _check_arrived(source, "B.file-back", _values("back"))
+            _check_arrived(target, "A.file-there", values("there"))
+            _check_arrived(source, "B.file-back", values("back"))
         finally:
             process.send_signal(signal.SIGTERM)
             said = process.communicate(timeout=PATIENCE_S)[1]

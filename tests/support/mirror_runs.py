@@ -1,13 +1,13 @@
 """Mirrors in the test's own event loop, and records for them by a client that is not ours."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from confluent_kafka import Producer
 
-from shoal.client.admin import NewTopic
+from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
@@ -43,6 +43,23 @@ def fill(
         producer.poll(0)
     assert producer.flush(PATIENCE_S) == 0
     producer.close()
+
+
+def values(name: str, count: int = 20) -> list[str]:
+    return [f"{name}-{number}" for number in range(count)]
+
+
+async def eventually(look: Callable[[], Awaitable[object]], expected: object) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while await look() != expected:  # noqa: ASYNC110 - only asking tells
+            await asyncio.sleep(0.1)
+
+
+async def setting(bootstrap: str, topic: str, name: str) -> str | None:
+    """The value of a topic's setting."""
+    resource = Resource(ResourceType.TOPIC, topic)
+    async with client(bootstrap) as asked:
+        return (await asked.admin.describe_configs([resource]))[resource][name].value
 
 
 class Running:

@@ -145,6 +145,14 @@ def header_section(headers: Sequence[Header]) -> bytes:
     return bytes(output)
 
 
+def header_columns(views: Iterable[memoryview]) -> NDArray[Any]:
+    """The headers of batches, field by field (`column_kernels.BATCH_HEADER`)."""
+    kernels = _load_kernels()
+    import numpy as np
+
+    return np.frombuffer(b"".join(view[:HEADER_SIZE] for view in views), kernels.BATCH_HEADER)
+
+
 def decode_columns(
     batches: Iterable[Batch], *, limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> RecordColumns:
@@ -158,7 +166,7 @@ def decode_columns(
     import numpy as np
 
     views = [batch.view for batch in batches]
-    headers = np.frombuffer(b"".join(view[:HEADER_SIZE] for view in views), kernels.BATCH_HEADER)
+    headers = header_columns(views)
     data, starts, ends = _join_sections(views, headers["attributes"] & CODEC_MASK, limit_bytes)
     _check_counts(headers["record_count"], ends - starts)
     plan = np.empty((len(views), kernels.BATCH_FIELDS), np.int64)

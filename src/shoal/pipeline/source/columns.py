@@ -14,13 +14,12 @@ from shoal.model.topics import TopicPartition
 from shoal.wire.batch import (
     CODEC_MASK,
     CONTROL_BIT,
-    HEADER_SIZE,
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     Batch,
 )
-from shoal.wire.columns import ByteColumn, decode_columns, gather_columns
+from shoal.wire.columns import ByteColumn, decode_columns, gather_columns, header_columns
 from shoal.wire.compression import Codec
 
 RECORD_SCHEMA: Final = (
@@ -36,23 +35,6 @@ BATCH_SCHEMA: Final = (
 )
 _TIME: Final = pa.timestamp("us", "UTC")
 _CODECS: Final = pa.array([Codec(number).name.lower() for number in sorted(Codec)], pa.string())
-_HEAD: Final = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", ">i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("records", ">i4"),
-    ]
-)
 
 
 def record_rows(
@@ -101,7 +83,7 @@ def _times(milliseconds: Any) -> Any:
 
 def batch_rows(log: TopicPartition, batches: Sequence[Batch], records: memoryview) -> Any:
     """One row for each batch. They lie behind each other in `records`, which is not copied."""
-    heads = np.frombuffer(b"".join(batch.view[:HEADER_SIZE] for batch in batches), _HEAD)
+    heads = header_columns([batch.view for batch in batches])
     count = len(heads)
     attributes = heads["attributes"]
     columns = {
@@ -109,7 +91,7 @@ def batch_rows(log: TopicPartition, batches: Sequence[Batch], records: memoryvie
         "partition": pa.repeat(pa.scalar(log.partition, pa.int32()), count),
         "baseOffset": _whole(heads["base_offset"], np.int64),
         "lastOffset": _whole(heads["base_offset"] + heads["last_offset_delta"], np.int64),
-        "records": _whole(heads["records"], np.int32),
+        "records": _whole(heads["record_count"], np.int32),
         "leaderEpoch": _whole(heads["leader_epoch"], np.int32),
         "codec": _CODECS.take(_whole(attributes & CODEC_MASK, np.int32)),
         "timestampType": _whole(attributes & TIMESTAMP_TYPE_BIT != 0, np.int32),
