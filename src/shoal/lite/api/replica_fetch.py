@@ -10,6 +10,8 @@ Rules of this file:
   answered at once, and the partition leaves the session.
 - News of the high watermark alone are held for a moment where records flow: these bring it
   along, and an answer for every commit would double the requests. Elsewhere they leave at once.
+- Large batches that follow each other closely are held for a moment too, so that a follower gets
+  several at once: with many of them a producer waits for more than a millisecond anyway.
 - If the leadership has changed while a fetch was held, nothing is given.
 """
 
@@ -30,6 +32,9 @@ from shoal.wire.fetch import NO_SESSION_ID, EpochEnd, FetchPartition, FetchReque
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 # Short: whoever is left alone with too few in sync can only serve what it knows to be committed.
 _NEWS_PATIENCE_MS = 5
+# How long large batches are held, and from which size on.
+_GATHERING_S = 0.001
+_GATHERED_BYTES = 16 * 1024
 # How often the leader hears of partitions that the follower has no reason to name.
 _REVIEW_MS = 200
 
@@ -249,21 +254,24 @@ class ReplicaSession:
     def _news_patience_s(self) -> float | None:
         """How long news may be held: until the next records, if those come as fast as the last
         ones. None if there are no news."""
-        gaps_ms = [
-            item.partition.write_gap_ms
+        flows = [
+            _flows(item.partition)
             for item in self._marked.values()
-            if item.partition is not None and item.has_news(self._replica_id)
+            if item.has_news(self._replica_id)
         ]
-        if not gaps_ms:
+        if not flows:
             return None
-        return _NEWS_PATIENCE_MS / 1000 if min(gaps_ms) <= _NEWS_PATIENCE_MS else 0.0
+        return _NEWS_PATIENCE_MS / 1000 if any(flows) else 0.0
 
     def on_more(self, item: _Item, size_bytes: int) -> None:
         """There is more of a partition, or news."""
         self._marked[item.key] = item
         if self._held is None or self._is_finishing:
             return
-        if size_bytes:
+        if size_bytes >= _GATHERED_BYTES:
+            self._is_finishing = True
+            self._loop.call_later(_GATHERING_S, self._finish)
+        elif size_bytes:
             self._finish_soon()
         elif (patience_s := self._news_patience_s()) is not None and self._timer is not None:
             soon_s = self._loop.time() + patience_s
@@ -336,3 +344,8 @@ class ReplicaSession:
             log_start_offset=log.start_offset,
             records=as_records(records),
         )
+
+
+def _flows(partition: Partition | None) -> bool:
+    """Whether the next records are likely to come within a moment."""
+    return partition is not None and partition.write_gap_ms <= _NEWS_PATIENCE_MS

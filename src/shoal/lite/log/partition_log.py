@@ -277,7 +277,7 @@ class PartitionLog:
         stamp(view, base_offset=base_offset, leader_epoch=leader_epoch)
         if leader_epoch > self.epochs.latest:
             self.begin_epoch(leader_epoch)
-        self._write(view, header, base_offset + header.last_offset_delta)
+        self._write(view, header)
         if header.producer_id >= 0:
             self._record_producer(view, header, base_offset)
         return Appended(base_offset, is_duplicate=False)
@@ -297,7 +297,7 @@ class PartitionLog:
             batch = view[position : position + header.size]
             stamp(batch, base_offset=header.base_offset, leader_epoch=leader_epoch)
             position += header.size
-        self._write_unit(view, headers)
+        self._write_together(view, headers)
 
     def can_reach(self, offset: int) -> bool:
         """Whether a batch may end there."""
@@ -313,61 +313,90 @@ class PartitionLog:
         but for the others of its unit.
         """
         self._require_online()
+        # Whole units that are checked and go together, and the unit that is being read.
+        run: list[BatchHeader] = []
         unit: list[BatchHeader] = []
-        unit_start = position = 0
+        run_start = unit_start = position = 0
         next_offset = self.end_offset
+        objection: Refused | None = None
         while len(record_set) - position >= HEADER_SIZE:
             header = unpack_header(record_set, position)
             end = position + header.size
             if end > len(record_set):
                 # The leader sends whole batches; a limit on the way may have cut the last.
-                return
-            batch = record_set[position:end]
-            self._check_fetched(batch, header, next_offset)
+                break
+            objection = _objection(record_set[position:end], header, next_offset)
+            if objection is not None:
+                break
             next_offset = header.last_offset + 1
             position = end
-            if header.leader_epoch > self.epochs.latest:
-                self.begin_epoch(header.leader_epoch)
-            if header.is_continued or unit:
-                unit.append(header)
-                if header.is_continued:
-                    continue
-                self._write_unit(record_set[unit_start:end], unit)
-                unit = []
-            else:
-                self._write(batch, header, header.last_offset)
-                if header.producer_id >= 0:
-                    self._record_producer(batch, header, header.base_offset)
-            unit_start = end
+            unit.append(header)
+            if header.is_continued:
+                continue
+            if run and not self._go_together(run, unit, end - run_start):
+                self._write_fetched(record_set[run_start:unit_start], run)
+                run, run_start = [], unit_start
+            run += unit
+            unit, unit_start = [], end
+        if run:
+            self._write_fetched(record_set[run_start:unit_start], run)
+        if objection is not None:
+            raise objection
 
-    def _check_fetched(self, batch: memoryview, header: BatchHeader, next_offset: int) -> None:
-        if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
-            raise Refused(Code.CORRUPT_MESSAGE, "the leader sent what is no batch")
-        if header.base_offset < next_offset or header.last_offset_delta < 0:
-            message = f"a batch at {header.base_offset} does not follow {next_offset}"
-            raise Refused(Code.CORRUPT_MESSAGE, message)
-        if crc32c(batch[CHECKED_START:]) != header.crc:
-            raise Refused(Code.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
+    def _go_together(
+        self, run: Sequence[BatchHeader], unit: Sequence[BatchHeader], size: int
+    ) -> bool:
+        """Whether they may be written at once: of one epoch, and into one segment that has begun
+        (an empty one takes anything, so it cannot tell)."""
+        segment = self._segments[-1]
+        return (
+            run[-1].leader_epoch == unit[0].leader_epoch
+            and segment.size > 0
+            and not segment.must_end(
+                self.settings,
+                size,
+                last_offset=unit[-1].last_offset,
+                max_timestamp_ms=max(header.max_timestamp for header in unit),
+            )
+        )
 
-    def _write(self, view: memoryview, header: BatchHeader, last_offset: int) -> None:
+    def _write_fetched(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+        if headers[0].leader_epoch > self.epochs.latest:
+            self.begin_epoch(headers[0].leader_epoch)
+        self._write_together(view, headers)
+        position = 0
+        for header in headers:
+            end = position + header.size
+            if header.producer_id >= 0:
+                self._record_producer(view[position:end], header, header.base_offset)
+            position = end
+
+    def _write(self, view: memoryview, header: BatchHeader) -> None:
+        """Write one batch at the end of the log, whatever its header says of its offset."""
+        last_offset = self.end_offset + header.last_offset_delta
+        timestamp_ms = header.max_timestamp
         try:
             segment = self._segments[-1]
-            timestamp_ms = header.max_timestamp
             if segment.must_end(
                 self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
             ):
                 segment = self._roll()
-            segment.append(view, last_offset=last_offset, max_timestamp_ms=timestamp_ms)
+            segment.append(
+                view,
+                base_offset=self.end_offset,
+                last_offset=last_offset,
+                max_timestamp_ms=timestamp_ms,
+            )
             self._flusher.wrote(header.record_count, segment, self.settings)
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
 
-    def _write_unit(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+    def _write_together(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
         last_offset = headers[-1].last_offset
         timestamp_ms = max(header.max_timestamp for header in headers)
         try:
-            if len(headers) > 1 and not self._has_units:
+            if not self._has_units and any(header.is_continued for header in headers):
                 (self.folder / UNITS_MARK).touch()
                 self._has_units = True
             segment = self._segments[-1]
@@ -375,7 +404,7 @@ class PartitionLog:
                 self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
             ):
                 segment = self._roll()
-            segment.append_unit(view, headers)
+            segment.append_together(view, headers)
             records = sum(header.record_count for header in headers)
             self._flusher.wrote(records, segment, self.settings)
         except OSError as error:
@@ -641,6 +670,12 @@ class PartitionLog:
         self._require_online()
         if offset >= upper_offset:
             return NOTHING
+        keeps_units = keeps_units and self._has_units
+        if not keeps_units:
+            upper = None if upper_offset == self.end_offset else upper_offset
+            newest = self._segments[-1].newest_slice(offset, upper, max_bytes)
+            if newest is not None:
+                return newest
         try:
             for place in range(self._place_of(offset), len(self._segments)):
                 segment = self._segments[place]
@@ -652,7 +687,6 @@ class PartitionLog:
                 if first[1].size > max_bytes and not at_least_one:
                     return NOTHING
                 end = self._end_in(segment, upper_offset)
-                keeps_units = keeps_units and self._has_units
                 return segment.slice(first, end, max_bytes, keeps_units=keeps_units)
         except OSError as error:
             raise self._go_offline("read", error) from error
@@ -737,6 +771,18 @@ class PartitionLog:
 
     def _place_of(self, offset: int) -> int:
         return place_of(self._segments, offset)
+
+
+def _objection(batch: memoryview, header: BatchHeader, next_offset: int) -> Refused | None:
+    """What is wrong with a batch that a leader sent."""
+    message = None
+    if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
+        message = "the leader sent what is no batch"
+    elif header.base_offset < next_offset or header.last_offset_delta < 0:
+        message = f"a batch at {header.base_offset} does not follow {next_offset}"
+    elif crc32c(batch[CHECKED_START:]) != header.crc:
+        message = f"the batch at {header.base_offset} is damaged"
+    return None if message is None else Refused(Code.CORRUPT_MESSAGE, message)
 
 
 def _trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:

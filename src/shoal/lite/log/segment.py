@@ -48,6 +48,8 @@ from shoal.lite.log.units import whole_units_end
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+# Of so many batches it is remembered where they begin.
+_MOST_NEWEST = 64
 
 
 class Segment:
@@ -60,6 +62,7 @@ class Segment:
         "_flushed_size",
         "_folder",
         "_jitter",
+        "_newest",
         "_opened_ms",
         "_stem",
         "base_offset",
@@ -77,6 +80,9 @@ class Segment:
         self.size = os.fstat(self._file.descriptor).st_size
         self._builder: IndexBuilder | None = None
         self._flushed_size = -1
+        # Where the batches that were written last begin, by their base offsets: most readers are
+        # there, and need not search.
+        self._newest: dict[int, int] = {}
         self.transactions = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX))
         # The largest timestamp of the first batch, if that is known.
         self._first_timestamp_ms: int | None = None
@@ -193,7 +199,9 @@ class Segment:
             return max_timestamp_ms - self._first_timestamp_ms
         return wall_ms() - self._opened_ms
 
-    def append(self, view: memoryview, *, last_offset: int, max_timestamp_ms: int) -> None:
+    def append(
+        self, view: memoryview, *, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> None:
         """Write one batch behind the others; after an `OSError` the file is as it was."""
         builder = self._builder
         assert builder is not None, "a sealed segment is not written to"  # noqa: S101
@@ -206,10 +214,11 @@ class Segment:
         builder.add(position, len(view), last_offset=last_offset, max_timestamp_ms=max_timestamp_ms)
         if position == 0:
             self._first_timestamp_ms = max_timestamp_ms
+        self._note_newest(base_offset, position)
         self.size = position + len(view)
 
-    def append_unit(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
-        """Write batches that belong together, with one write; see `units`."""
+    def append_together(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Write several batches with one write; what `headers` say of their offsets is true."""
         builder = self._builder
         assert builder is not None, "a sealed segment is not written to"  # noqa: S101
         position = self.size
@@ -222,8 +231,15 @@ class Segment:
             self._first_timestamp_ms = headers[0].max_timestamp
         for header in headers:
             _index(builder, position, header)
+            self._note_newest(header.base_offset, position)
             position += header.size
         self.size = position
+
+    def _note_newest(self, base_offset: int, position: int) -> None:
+        newest = self._newest
+        newest[base_offset] = position
+        if len(newest) > _MOST_NEWEST:
+            del newest[next(iter(newest))]
 
     def cut(self, offset: int, interval_bytes: int) -> int:
         """Drop the batches from the one that holds `offset` on; returns the next offset.
@@ -238,6 +254,7 @@ class Segment:
             _index(builder, position, header)
             next_offset = header.last_offset + 1
         os.ftruncate(self._file.descriptor, end)
+        self._newest.clear()
         self.transactions.cut(next_offset)
         self.size = end
         self._flushed_size = -1
@@ -255,6 +272,7 @@ class Segment:
         self._write_indexes(builder)
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
+        self._newest.clear()
 
     def _write_indexes(self, builder: IndexBuilder) -> None:
         write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
@@ -365,6 +383,17 @@ class Segment:
             if found[1].max_timestamp >= timestamp_ms:
                 return found
         return None
+
+    def newest_slice(
+        self, offset: int, upper_offset: int | None, max_bytes: int
+    ) -> LogSlice | None:
+        """The batches from the one that begins at `offset` up to the one that begins at
+        `upper_offset`, or to the end. None if that is too much, or needs a search."""
+        start = self._newest.get(offset)
+        end = self.size if upper_offset is None else self._newest.get(upper_offset)
+        if start is None or end is None or end - start > max_bytes:
+            return None
+        return LogSlice(self._file, start, end - start)
 
     def slice(
         self, first: Found, end: int, max_bytes: int, *, keeps_units: bool = False
