@@ -388,3 +388,68 @@ def test_what_a_leader_sent_is_written_as_it_is(tmp_path: Path) -> None:
     assert follower.end_offset == 25
     leader.close()
     follower.close()
+
+
+@given(st.data())
+def test_what_was_written_last_is_read_as_if_it_were_searched_for(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A log that is opened again remembers none of its newest batches, and must say the same."""
+    folder = tmp_path_factory.mktemp("log")
+    log = PartitionLog(folder, SMALL, ended=Ended.CLEANLY)
+    for _ in range(data.draw(st.integers(1, 6))):
+        for count in data.draw(st.lists(st.integers(1, 4), max_size=30)):
+            append(log, batch_of(*[b"x" * 20] * count))
+        if data.draw(st.booleans()):
+            log.truncate_to(data.draw(st.integers(0, log.end_offset)))
+    end = log.end_offset
+    places = st.integers(0, end)
+    asked = [
+        (data.draw(places), data.draw(places), data.draw(st.integers(0, 1000))) for _ in range(10)
+    ]
+    seen = [bytes(log.read(at, most, upper_offset=upper)) for at, upper, most in asked]
+    log.close()
+    again = PartitionLog(folder, SMALL, ended=Ended.CLEANLY)
+    assert seen == [bytes(again.read(at, most, upper_offset=upper)) for at, upper, most in asked]
+    again.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1)), min_size=1, max_size=30))
+def test_what_a_leader_sent_at_once_is_written_as_if_it_came_in_pieces(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[int, int]]
+) -> None:
+    leader = PartitionLog(tmp_path_factory.mktemp("leader"), LogSettings(), ended=Ended.CLEANLY)
+    epoch = sequence = 0
+    pieces = []
+    for count, epoch_step in batches:
+        epoch += epoch_step
+        batch = batch_of(*[b"x" * 20] * count, producer=(7, 0, sequence))
+        sequence += count
+        append(leader, batch, leader_epoch=epoch)
+        pieces.append(bytes(batch))
+    found = []
+    for sent in ([b"".join(pieces)], pieces):
+        log = PartitionLog(tmp_path_factory.mktemp("follower"), SMALL, ended=Ended.CLEANLY)
+        for record_set in sent:
+            log.append_fetched(memoryview(bytearray(record_set)))
+        segments = {
+            path.name: path.read_bytes() for path in log.folder.iterdir() if path.suffix == ".log"
+        }
+        producers = {number: list(each.batches) for number, each in log.producers.items()}
+        found.append((segments, log.epochs.entries, producers, log.end_offset))
+        log.close()
+    leader.close()
+    assert found[0] == found[1]
+
+
+def test_what_lies_before_a_damaged_batch_is_written(tmp_path: Path) -> None:
+    leader = PartitionLog(tmp_path / "leader", LogSettings(), ended=Ended.CLEANLY)
+    values = fill(leader, 5)
+    sent = bytearray(bytes(leader.read(0, 10_000, upper_offset=5)))
+    sent[-1] ^= 1
+    follower = PartitionLog(tmp_path / "follower", SMALL, ended=Ended.CLEANLY)
+    with pytest.raises(Refused, match="damaged"):
+        follower.append_fetched(memoryview(sent))
+    assert everything_in(follower) == values[:4]
+    leader.close()
+    follower.close()

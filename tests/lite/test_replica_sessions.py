@@ -12,6 +12,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.lite.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchPartition, FetchResponse, decode_fetch_response
+from shoal.wire.produce import ProducePartition
 from support.lite_batches import batch_of, values_of
 from support.lite_client import TIMEOUT_MS, PlainClient
 from support.lite_clusters import create_topic, eventually, partition_of
@@ -109,6 +110,20 @@ def test_only_what_has_moved_is_named_and_told(stage: Stage) -> None:
     assert told(response) == {1: [b"b"], 2: [b"c"]}
     response = stage.fetch(stage.at(1, 2), stage.at(2, 1), session=(session_id, 3), wait_ms=50)
     assert all(not values for values in told(response).values())
+
+
+def test_large_batches_are_told_too(stage: Stage) -> None:
+    session_id = stage.begin()
+    stage.send(session=(session_id, 1))
+    values = [bytes([number]) * 40_000 for number in range(3)]
+    for value in values:
+        stage.producer.send_produce([ProducePartition("t", 1, batch_of(value))], acks=0)
+    found = told(stage.receive())[1]
+    for epoch in count(2):
+        if found == values:
+            break
+        assert found == values[: len(found)]
+        found += told(stage.fetch(stage.at(1, len(found)), session=(session_id, epoch)))[1]
 
 
 def test_what_the_follower_did_not_take_comes_again(stage: Stage) -> None:

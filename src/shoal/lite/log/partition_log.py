@@ -671,14 +671,14 @@ class PartitionLog:
         if offset >= upper_offset:
             return NOTHING
         keeps_units = keeps_units and self._has_units
-        if not keeps_units:
-            upper = None if upper_offset == self.end_offset else upper_offset
-            newest = self._segments[-1].newest_slice(offset, upper, max_bytes)
-            if newest is not None:
-                return newest
         try:
             for place in range(self._place_of(offset), len(self._segments)):
                 segment = self._segments[place]
+                if not keeps_units:
+                    bound = None if self._end_offset_of(place) <= upper_offset else upper_offset
+                    known = segment.known_slice(offset, bound, max_bytes)
+                    if known is not None:
+                        return known
                 first = segment.locate(offset)
                 if first is None:
                     continue
@@ -770,7 +770,16 @@ class PartitionLog:
                     yield header
 
     def _place_of(self, offset: int) -> int:
-        return place_of(self._segments, offset)
+        last = len(self._segments) - 1
+        # Most readers are there.
+        return (
+            last if offset >= self._segments[last].base_offset else place_of(self._segments, offset)
+        )
+
+    def _end_offset_of(self, place: int) -> int:
+        """Where the batches of a segment end, at the latest."""
+        behind = self._segments[place + 1 : place + 2]
+        return behind[0].base_offset if behind else self.end_offset
 
 
 def _objection(batch: memoryview, header: BatchHeader, next_offset: int) -> Refused | None:

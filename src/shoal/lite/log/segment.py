@@ -49,7 +49,7 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 # Of so many batches it is remembered where they begin.
-_MOST_NEWEST = 64
+_MOST_KNOWN = 64
 
 
 class Segment:
@@ -62,7 +62,7 @@ class Segment:
         "_flushed_size",
         "_folder",
         "_jitter",
-        "_newest",
+        "_known",
         "_opened_ms",
         "_stem",
         "base_offset",
@@ -80,9 +80,9 @@ class Segment:
         self.size = os.fstat(self._file.descriptor).st_size
         self._builder: IndexBuilder | None = None
         self._flushed_size = -1
-        # Where the batches that were written last begin, by their base offsets: most readers are
-        # there, and need not search.
-        self._newest: dict[int, int] = {}
+        # Where batches begin, by their base offsets: those that were written last, and those
+        # before which a reader was stopped. Most readers go on there, and need not search.
+        self._known: dict[int, int] = {}
         self.transactions = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX))
         # The largest timestamp of the first batch, if that is known.
         self._first_timestamp_ms: int | None = None
@@ -214,7 +214,7 @@ class Segment:
         builder.add(position, len(view), last_offset=last_offset, max_timestamp_ms=max_timestamp_ms)
         if position == 0:
             self._first_timestamp_ms = max_timestamp_ms
-        self._note_newest(base_offset, position)
+        self._note_start(base_offset, position)
         self.size = position + len(view)
 
     def append_together(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
@@ -231,15 +231,15 @@ class Segment:
             self._first_timestamp_ms = headers[0].max_timestamp
         for header in headers:
             _index(builder, position, header)
-            self._note_newest(header.base_offset, position)
+            self._note_start(header.base_offset, position)
             position += header.size
         self.size = position
 
-    def _note_newest(self, base_offset: int, position: int) -> None:
-        newest = self._newest
-        newest[base_offset] = position
-        if len(newest) > _MOST_NEWEST:
-            del newest[next(iter(newest))]
+    def _note_start(self, base_offset: int, position: int) -> None:
+        known = self._known
+        known[base_offset] = position
+        if len(known) > _MOST_KNOWN:
+            del known[next(iter(known))]
 
     def cut(self, offset: int, interval_bytes: int) -> int:
         """Drop the batches from the one that holds `offset` on; returns the next offset.
@@ -254,7 +254,7 @@ class Segment:
             _index(builder, position, header)
             next_offset = header.last_offset + 1
         os.ftruncate(self._file.descriptor, end)
-        self._newest.clear()
+        self._known.clear()
         self.transactions.cut(next_offset)
         self.size = end
         self._flushed_size = -1
@@ -272,7 +272,7 @@ class Segment:
         self._write_indexes(builder)
         self.last_time = (builder.max_timestamp_ms, builder.max_timestamp_offset)
         self._builder = None
-        self._newest.clear()
+        self._known.clear()
 
     def _write_indexes(self, builder: IndexBuilder) -> None:
         write_file(self._path(OFFSET_INDEX_SUFFIX), builder.offsets.encoded())
@@ -384,16 +384,16 @@ class Segment:
                 return found
         return None
 
-    def newest_slice(
-        self, offset: int, upper_offset: int | None, max_bytes: int
-    ) -> LogSlice | None:
-        """The batches from the one that begins at `offset` up to the one that begins at
-        `upper_offset`, or to the end. None if that is too much, or needs a search."""
-        start = self._newest.get(offset)
-        end = self.size if upper_offset is None else self._newest.get(upper_offset)
-        if start is None or end is None or end - start > max_bytes:
+    def known_slice(self, offset: int, upper_offset: int | None, max_bytes: int) -> LogSlice | None:
+        """What `slice` gives from the batch that begins at `offset` up to the one that begins at
+        `upper_offset`, or to the end; None if that needs a search."""
+        start = self._known.get(offset)
+        end = self.size if upper_offset is None else self._known.get(upper_offset)
+        if start is None or end is None:
             return None
-        return LogSlice(self._file, start, end - start)
+        if end - start > max_bytes:
+            end = self._end_before(start, start + max_bytes)
+        return LogSlice(self._file, start, end - start) if end > start else None
 
     def slice(
         self, first: Found, end: int, max_bytes: int, *, keeps_units: bool = False
@@ -414,12 +414,19 @@ class Segment:
             return start + header.size
         if end - start <= max_bytes:
             return end
-        target = start + max_bytes
-        boundary = max(position_before_position(self._offsets, target), start + header.size)
-        for position, found in self.batches(boundary):
-            if position + found.size > target:
+        return max(self._end_before(start, start + max_bytes), start + header.size)
+
+    def _end_before(self, start: int, target: int) -> int:
+        """Where the last batch ends that ends at `target` or before; `start` if none does.
+
+        A batch begins at `start`, and there is one that ends behind `target`.
+        """
+        boundary = max(position_before_position(self._offsets, target), start)
+        for position, header in self.batches(boundary):
+            boundary = position
+            if position + header.size > target:
+                self._note_start(header.base_offset, position)
                 break
-            boundary = position + found.size
         return boundary
 
 
