@@ -20,7 +20,7 @@ Rules of this file:
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -40,8 +40,8 @@ from shoal.lite.log.segment import LOG_SUFFIX, Segment, place_of, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
-from shoal.lite.log.units import UNITS_MARK, half_unit_start
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
+from shoal.lite.log.units import UNITS_MARK, half_unit_start, units_of
+from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, LENGTH_END, MAGIC
 from shoal.wire.crc import crc32c
 from shoal.wire.fetch import AbortedTransaction
 
@@ -280,6 +280,7 @@ class PartitionLog:
         self._write(view, header)
         if header.producer_id >= 0:
             self._record_producer(view, header, base_offset)
+            self._look_for_expired_producers()
         return Appended(base_offset, is_duplicate=False)
 
     def append_unit(
@@ -313,52 +314,35 @@ class PartitionLog:
         but for the others of its unit.
         """
         self._require_online()
-        # Whole units that are checked and go together, and the unit that is being read.
-        run: list[BatchHeader] = []
-        unit: list[BatchHeader] = []
-        run_start = unit_start = position = 0
-        next_offset = self.end_offset
-        objection: Refused | None = None
-        while len(record_set) - position >= HEADER_SIZE:
-            header = unpack_header(record_set, position)
-            end = position + header.size
-            if end > len(record_set):
-                # The leader sends whole batches; a limit on the way may have cut the last.
-                break
-            objection = _objection(record_set[position:end], header, next_offset)
-            if objection is not None:
-                break
-            next_offset = header.last_offset + 1
+        headers, objection = _checked(record_set, self.end_offset)
+        position = 0
+        for together in self._stretches(headers):
+            end = position + sum(header.size for header in together)
+            self._write_fetched(record_set[position:end], together)
             position = end
-            unit.append(header)
-            if header.is_continued:
-                continue
-            if run and not self._go_together(run, unit, end - run_start):
-                self._write_fetched(record_set[run_start:unit_start], run)
-                run, run_start = [], unit_start
-            run += unit
-            unit, unit_start = [], end
-        if run:
-            self._write_fetched(record_set[run_start:unit_start], run)
         if objection is not None:
             raise objection
 
-    def _go_together(
-        self, run: Sequence[BatchHeader], unit: Sequence[BatchHeader], size: int
-    ) -> bool:
-        """Whether they may be written at once: of one epoch, and into one segment that has begun
-        (an empty one takes anything, so it cannot tell)."""
+    def _stretches(self, headers: list[BatchHeader]) -> Iterable[list[BatchHeader]]:
+        """What to write at once: mostly all of it, else one unit after the other.
+
+        All of it must be of one epoch and fit in the last segment; an empty one takes anything,
+        so that it cannot tell.
+        """
         segment = self._segments[-1]
-        return (
-            run[-1].leader_epoch == unit[0].leader_epoch
-            and segment.size > 0
+        if (
+            headers
+            and headers[0].leader_epoch == headers[-1].leader_epoch
+            and segment.size
             and not segment.must_end(
                 self.settings,
-                size,
-                last_offset=unit[-1].last_offset,
-                max_timestamp_ms=max(header.max_timestamp for header in unit),
+                sum(header.size for header in headers),
+                last_offset=headers[-1].last_offset,
+                max_timestamp_ms=max(header.max_timestamp for header in headers),
             )
-        )
+        ):
+            return (headers,)
+        return units_of(headers)
 
     def _write_fetched(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
         if headers[0].leader_epoch > self.epochs.latest:
@@ -370,6 +354,7 @@ class PartitionLog:
             if header.producer_id >= 0:
                 self._record_producer(view[position:end], header, header.base_offset)
             position = end
+        self._look_for_expired_producers()
 
     def _write(self, view: memoryview, header: BatchHeader) -> None:
         """Write one batch at the end of the log, whatever its header says of its offset."""
@@ -421,6 +406,8 @@ class PartitionLog:
                     raise self._go_offline("written", error) from error
         else:
             self.producers.record(header, base_offset)
+
+    def _look_for_expired_producers(self) -> None:
         now_ms = wall_ms()
         if now_ms - self._expiry_checked_ms > _EXPIRY_CHECK_MS:
             self.expire_producers(now_ms)
@@ -780,6 +767,28 @@ class PartitionLog:
         """Where the batches of a segment end, at the latest."""
         behind = self._segments[place + 1 : place + 2]
         return behind[0].base_offset if behind else self.end_offset
+
+
+def _checked(record_set: memoryview, next_offset: int) -> tuple[list[BatchHeader], Refused | None]:
+    """The batches of whole units that a leader sent, and what is wrong with the one behind."""
+    found: list[BatchHeader] = []
+    whole_count = position = 0
+    objection = None
+    while len(record_set) - position >= HEADER_SIZE:
+        header = unpack_header(record_set, position)
+        end = position + header.batch_length + LENGTH_END
+        if end > len(record_set):
+            # The leader sends whole batches; a limit on the way may have cut the last.
+            break
+        objection = _objection(record_set[position:end], header, next_offset)
+        if objection is not None:
+            break
+        found.append(header)
+        next_offset = header.last_offset + 1
+        position = end
+        if not header.is_continued:
+            whole_count = len(found)
+    return found[:whole_count], objection
 
 
 def _objection(batch: memoryview, header: BatchHeader, next_offset: int) -> Refused | None:

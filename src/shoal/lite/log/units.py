@@ -14,8 +14,9 @@ So every replica's log ends with a whole unit, and with it all that follows from
 logs: the high watermark, and where a new leader begins.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from shoal.lite.log.header import BatchHeader
 from shoal.lite.log.scan import Found
 
 # A file without content, in the folder of a log that has units.
@@ -31,6 +32,16 @@ def half_unit_start(batches: Iterable[Found]) -> int | None:
         elif start is None:
             start = header.base_offset
     return start
+
+
+def units_of(headers: Iterable[BatchHeader]) -> Iterator[list[BatchHeader]]:
+    """The batches, unit by unit; the last unit must be whole."""
+    unit: list[BatchHeader] = []
+    for header in headers:
+        unit.append(header)
+        if not header.is_continued:
+            yield unit
+            unit = []
 
 
 def whole_units_end(batches: Iterable[Found], end: int, target: int) -> int:
