@@ -29,6 +29,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.log.cleaning import CleanJob, due_until, finish_swaps, swapped
 from shoal.lite.log.compaction import last_batches
 from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.log.fetched import checked
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.flushing import EPOCH_CHECKPOINT, Flusher, FlushJob
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
@@ -41,8 +42,6 @@ from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
 from shoal.lite.log.units import UNITS_MARK, half_unit_start, units_of
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, LENGTH_END, MAGIC
-from shoal.wire.crc import crc32c
 from shoal.wire.fetch import AbortedTransaction
 
 START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -314,7 +313,7 @@ class PartitionLog:
         but for the others of its unit.
         """
         self._require_online()
-        headers, objection = _checked(record_set, self.end_offset)
+        headers, objection = checked(record_set, self.end_offset)
         position = 0
         for together in self._stretches(headers):
             end = position + sum(header.size for header in together)
@@ -767,40 +766,6 @@ class PartitionLog:
         """Where the batches of a segment end, at the latest."""
         behind = self._segments[place + 1 : place + 2]
         return behind[0].base_offset if behind else self.end_offset
-
-
-def _checked(record_set: memoryview, next_offset: int) -> tuple[list[BatchHeader], Refused | None]:
-    """The batches of whole units that a leader sent, and what is wrong with the one behind."""
-    found: list[BatchHeader] = []
-    whole_count = position = 0
-    objection = None
-    while len(record_set) - position >= HEADER_SIZE:
-        header = unpack_header(record_set, position)
-        end = position + header.batch_length + LENGTH_END
-        if end > len(record_set):
-            # The leader sends whole batches; a limit on the way may have cut the last.
-            break
-        objection = _objection(record_set[position:end], header, next_offset)
-        if objection is not None:
-            break
-        found.append(header)
-        next_offset = header.last_offset + 1
-        position = end
-        if not header.is_continued:
-            whole_count = len(found)
-    return found[:whole_count], objection
-
-
-def _objection(batch: memoryview, header: BatchHeader, next_offset: int) -> Refused | None:
-    """What is wrong with a batch that a leader sent."""
-    message = None
-    if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
-        message = "the leader sent what is no batch"
-    elif header.base_offset < next_offset or header.last_offset_delta < 0:
-        message = f"a batch at {header.base_offset} does not follow {next_offset}"
-    elif crc32c(batch[CHECKED_START:]) != header.crc:
-        message = f"the batch at {header.base_offset} is damaged"
-    return None if message is None else Refused(Code.CORRUPT_MESSAGE, message)
 
 
 def _trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:
