@@ -74,6 +74,8 @@ def main(records: int) -> int:
 
     jars = ",".join(map(str, connector_jars()))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory 4g --jars {jars} pyspark-shell"
+    # Our sessions tell the JVM not to optimise much; the connector would suffer from it.
+    os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4"
     session = start_session("local[2]")
     try:
         with lite(1) as cluster:

@@ -68,11 +68,13 @@ class _CellReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from shoal.audit.judge import judge_task
+        from shoal.audit.memory import spare_what_is_loaded
         from shoal.audit.parts import to_record_batch
 
         work = cast("_Work", partition)
         answer = judge_task(unpacked(work.task), unpacked(work.setting))
         yield to_record_batch(work.number, answer)
+        spare_what_is_loaded()
 
 
 def run_on(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from shoal.audit.memory import keep_freed_memory
+from shoal.audit.memory import keep_freed_memory, spare_what_is_loaded
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
 from shoal.client.errors import error_for
@@ -42,6 +42,7 @@ def read_range(query: Query, part: Range) -> Iterator[Any]:
                     yield rows
         finally:
             runner.run(reader.close())
+    spare_what_is_loaded()
 
 
 class _RangeReader:
