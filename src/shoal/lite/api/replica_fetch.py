@@ -10,8 +10,8 @@ Rules of this file:
   answered at once, and the partition leaves the session.
 - News of the high watermark alone are held for a moment where records flow: these bring it
   along, and an answer for every commit would double the requests. Elsewhere they leave at once.
-- Large batches that follow each other closely are held for a moment too, so that a follower gets
-  several at once: with many of them a producer waits for more than a millisecond anyway.
+- Large batches are held for a moment too, so that a follower gets several at once: a producer
+  that gathers so much has waited for longer than that.
 - If the leadership has changed while a fetch was held, nothing is given.
 """
 
@@ -270,20 +270,24 @@ class ReplicaSession:
             return
         if size_bytes >= _GATHERED_BYTES:
             self._is_finishing = True
-            self._loop.call_later(_GATHERING_S, self._finish)
+            self._finish_in(_GATHERING_S)
         elif size_bytes:
             self._finish_soon()
-        elif (patience_s := self._news_patience_s()) is not None and self._timer is not None:
-            soon_s = self._loop.time() + patience_s
-            if self._timer.when() > soon_s:
-                self._timer.cancel()
-                self._timer = self._loop.call_at(soon_s, self._finish)
+        elif (patience_s := self._news_patience_s()) is not None and (
+            self._timer is None or self._timer.when() > self._loop.time() + patience_s
+        ):
+            self._finish_in(patience_s)
 
     def on_gone(self, item: _Item) -> None:
         """The partition is led elsewhere, or no more."""
         self._marked[item.key] = item
         if self._held is not None and not self._is_finishing:
             self._finish_soon()
+
+    def _finish_in(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._finish)
 
     def _finish_soon(self) -> None:
         self._is_finishing = True
