@@ -43,7 +43,8 @@ def client_of(cluster: LiteCluster) -> Client:
 
 async def new_partition(client: Client) -> TopicPartition:
     name = f"mirrored-{next(_names)}"
-    await client.admin.create_topics([NewTopic(name, 1, 3)])
+    # The records are years old, and no test wants to see them expire.
+    await client.admin.create_topics([NewTopic(name, 1, 3, {"retention.ms": "-1"})])
     return TopicPartition(name, 0)
 
 

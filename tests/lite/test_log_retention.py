@@ -1,5 +1,6 @@
 """When a segment ends, and how long it is kept."""
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -133,3 +134,13 @@ def test_a_cluster_deletes_what_has_expired_on_all_replicas() -> None:
         assert 0 < len(kept) < 20
         cluster.kill(partition_of(cluster, "t").leader)
         assert read(cluster, "t")[0] == kept
+
+
+def test_a_broker_that_has_just_started_deletes_nothing_yet() -> None:
+    with LiteCluster() as cluster:
+        create_topic(cluster, "t", 1, 1, retention_ms="1")
+        assert send(cluster, "t", b"old") == [None]
+        cluster.restart(1)
+        # Longer than two of the broker's looks at its logs.
+        time.sleep(2.5)
+        assert read(cluster, "t")[0] == [b"old"]

@@ -36,8 +36,8 @@ class Housekeeper:
         self._on_failed = on_failed
         self._timer: asyncio.TimerHandle | None = None
         self._retention_s = 300.0
-        self._checked_s = 0.0
-        self._producers_checked_s = asyncio.get_running_loop().time()
+        # Nothing is deleted at once: whoever brings old records can read them, or keep them longer.
+        self._checked_s = self._producers_checked_s = asyncio.get_running_loop().time()
         self._flushing: asyncio.Task[None] | None = None
 
     def configure(self, retention_check_ms: int) -> None:
