@@ -134,6 +134,39 @@ def test_a_history_without_a_target_has_no_mirror(tmp_path: Path) -> None:
     assert counts(told) == {"lost: unlocated": 1, "tail loss": 1}
 
 
+def test_what_may_lie_below_the_log_start_did_not_vanish(tmp_path: Path) -> None:
+    """Mirrored and read, then expired at the source; the lost answers left no offsets."""
+    copies = [scan("target", 0, 3), *log("target", (0, 0), (1, 1), (2, 2)), *receive(0, 1, 2)]
+    kept = [scan("source", 2, 3), *log("source", (2, 2))]
+    for first in (send(0, "unknown"), send(0, offset=None), send(0)):
+        told = judged(tmp_path, first, send(1, "unknown"), send(2), kept, copies, DRAINED)
+        assert (told["verdict"], counts(told)) == ("proven", {})
+
+
+def test_what_followed_the_log_start_and_is_absent_vanished(tmp_path: Path) -> None:
+    """A log that held older records: no offset of the run lies below its start."""
+    sends = [send(0, offset=100), send(1, "unknown"), send(2, offset=102)]
+    kept = [scan("source", 100, 103), *log("source", (0, 100), (2, 102))]
+    copies = [scan("target", 0, 3), *log("target", (0, 0), (1, 1), (2, 2)), *receive(0, 1, 2)]
+    assert counts(judged(tmp_path, sends, kept, copies, DRAINED)) == {"vanished": 1}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_the_mirror_copied_later_is_later(first: int, tmp_path: Path) -> None:
+    """Two producers share a key of a compacted topic; of p1's message no source offset is known."""
+    sends = [send(0, "unknown", key="k"), send(0, producer="p2", offset=1 - first, key="k")]
+    kept = [scan("source", 0, 2, compacted=True), *log("source", (0, 1 - first), producer="p2")]
+    copies = [
+        scan("target", 0, 2),
+        *log("target", (0, first)),
+        *log("target", (0, 1 - first), producer="p2"),
+    ]
+    got = [*receive(0, offset=first), *receive(0, offset=1 - first, producer="p2")]
+    got = sorted(got, key=lambda line: int(line["offset"]))
+    told = counts(judged(tmp_path, sends, kept, copies, got, DRAINED))
+    assert told == ({"vanished": 1} if first else {})
+
+
 def test_nothing_is_acknowledged_with_acks_0(tmp_path: Path) -> None:
     told = judged(tmp_path, run(acks="0"), OKS, receive(0, 1, 2), DRAINED)
     assert told["verdict"] == "inconclusive"

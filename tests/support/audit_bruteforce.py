@@ -177,7 +177,8 @@ class Judge:
                     p for n, known in self.known[cluster].items() if n[1] == m[1] for p in known
                 ]
                 own = [int(o) for p, o in places if p == at]
-                return int(scan[0]) <= min(own, default=int(scan[0]))
+                follows = any(n[:3] == m[:3] and n[3] < m[3] for n in self.known[cluster])
+                return scan[0] == 0 or (follows and int(scan[0]) <= min(own, default=int(scan[0])))
             return scan[0] <= offset and (offset < scan[1] or self.is_drained(m))
 
         gone = {

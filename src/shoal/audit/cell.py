@@ -13,7 +13,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Ints, ends_of_groups, filled, highest_by_pair
+from shoal.audit.arrays import (
+    NONE,
+    Array,
+    Ints,
+    ends_of_groups,
+    filled,
+    highest_by_pair,
+    starts_of_groups,
+)
 from shoal.audit.book import Book, is_measured, spans_of, write_order, write_range
 from shoal.audit.evidence import NEVER, gather_places, offset_of, pack_places, partition_of
 from shoal.audit.fidelity import Alterations, compare_copies
@@ -173,13 +181,22 @@ def _write_doubtful(view: CellView, book: Book, cluster: Cluster) -> None:
 
 
 def _write_mirror_reach(view: CellView, book: Book) -> None:
-    """Per source partition one past the highest source offset that is in the target."""
+    """Per source partition one past the highest source offset that is in the target.
+
+    And the first message of each stream whose place in the source is known, and the last that
+    is known to have been in the target.
+    """
     source, target = view.source_first, view.target_last
     copied = np.flatnonzero((source != NONE) & (target != NONE))
     places = source[copied]
     stream, partition = view.index.stream_of(copied), partition_of(places)
     rows = highest_by_pair(stream, partition, offset_of(places) + 1)
     book.write("mirror reach", None, rows)
+    placed = np.flatnonzero(source != NONE)
+    streams = view.index.stream_of(placed)
+    first = starts_of_groups(streams)
+    since = view.index.sequence_of(placed[first])
+    book.write("placed since", None, np.stack([streams[first], since], axis=1))
     known = np.flatnonzero(target != NONE)
     streams = view.index.stream_of(known)
     last = ends_of_groups(streams)

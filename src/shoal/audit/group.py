@@ -17,7 +17,7 @@ from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
 from shoal.audit.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
 from shoal.audit.segments import fares_of, segments_of
-from shoal.audit.setting import Cluster, Knowledge
+from shoal.audit.setting import Cluster, Knowledge, Stream
 from shoal.audit.supersession import Gone, distinct, is_candidate, is_superseded, members_of
 from shoal.audit.view import CellView
 from shoal.model.findings import Finding
@@ -161,7 +161,7 @@ class GroupJudge:
         """Those of the slots, all absent from a log, that a later message has superseded."""
         view = self.view
         own = view.source_last if cluster == "source" else view.target_last
-        gone = Gone(slots, own[slots], view.source_last[slots])
+        gone = Gone(slots, own[slots], view.source_last[slots], view.target_last[slots])
         if view.cell.knowledge is None:
             if is_candidate(view, cluster, gone).any():
                 self.is_undecided = True
@@ -171,8 +171,8 @@ class GroupJudge:
     def _is_covered(self, cluster: Cluster, slots: Ints, places: Ints) -> Bools:
         """Whether a scan would show these messages if they were still at these places.
 
-        A place that is not known lies within the scan of the lane's own partition, if any,
-        unless the start of that log moved past any message of the run.
+        A place that is not known lies within the scan of the lane's own partition, if any, if
+        that log begins at 0, or follows a message of the stream there and the start never moved.
         """
         setting, streams = self.view.setting, self.view.index.streams
         if not any(scanned == cluster for scanned, _, _ in setting.scans):
@@ -182,26 +182,31 @@ class GroupJudge:
         packed, inverse = np.unique(
             self.view.index.stream_of(slots) * span + partition, return_inverse=True
         )
-        bounds = np.empty((len(packed), 3), dtype=np.int64)
+        bounds = np.empty((len(packed), 4), dtype=np.int64)
         for row, pair in enumerate(packed.tolist()):
             stream, known = streams[pair // span], pair % span - 1
             home = setting.home(cluster, stream) if known == NONE else known
             start, end = setting.scans.get((cluster, stream.topic, home), (LARGEST, 0))
             drained = setting.is_drained(self.group, stream)
-            bounds[row] = start, end, drained and start != LARGEST
-            if known == NONE and 0 < start < LARGEST:
-                bounds[row, 0] = LARGEST if self._has_moved(cluster, stream.topic, home) else start
-        start, end, drained = bounds[inverse].T
+            since = self._covered_since(cluster, stream, home) if known == NONE else LARGEST
+            bounds[row] = start, end, drained and start != LARGEST, since
+        start, end, drained, since = bounds[inverse].T
         offset = offset_of(places)
         inside = (offset >= start) & ((offset < end) | (drained != 0))
-        covered: Bools = np.where(places == NONE, start != LARGEST, inside)
+        beyond = self.view.index.sequence_of(slots) > since
+        covered: Bools = np.where(places == NONE, beyond, inside)
         return covered
 
-    def _has_moved(self, cluster: Cluster, topic: str, partition: int) -> bool:
-        if self.view.cell.knowledge is None:
+    def _covered_since(self, cluster: Cluster, stream: Stream, partition: int) -> int:
+        """The sequence above which messages of a stream lie within a scan, at whatever place."""
+        log, knowledge = (cluster, stream.topic, partition), self.view.cell.knowledge
+        start, _ = self.view.setting.scans.get(log, (LARGEST, 0))
+        if start in {0, LARGEST}:
+            return start or NONE
+        if knowledge is None:
             self.is_undecided = True
-            return False
-        return (cluster, topic, partition) in self.view.cell.knowledge.moved
+            return LARGEST
+        return LARGEST if log in knowledge.moved else knowledge.placed_since.get(stream, LARGEST)
 
     # ------------------------------------------------------------ times
 

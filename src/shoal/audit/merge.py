@@ -39,6 +39,7 @@ STEADY_KINDS = frozenset(
         "group reach",
         "began",
         "delivered until",
+        "placed since",
         "seen transactions",
         "latest",
     }
@@ -123,6 +124,7 @@ class Summaries:
     seen_transactions: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     latest: list[tuple[str, Stream, Ints]] = field(default_factory=list)
     delivered_until: dict[tuple[str, Stream], int] = field(default_factory=dict)
+    placed_since: dict[Stream, int] = field(default_factory=dict)
     last_in_target: dict[Stream, list[tuple[int, int, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -137,6 +139,7 @@ class Summaries:
             group_reach=dict(self.group_reach),
             mirror_reach=dict(self.mirror_reach),
             delivered_until=dict(self.delivered_until),
+            placed_since=dict(self.placed_since),
             moved=frozenset(
                 log for log, offset in seen.items() if offset < setting.scans.get(log, (0, 0))[0]
             ),
@@ -332,6 +335,12 @@ def _add_delivered_until(summaries: Summaries, part: Part, streams: list[Stream]
         summaries.delivered_until[key] = max(until, held)
 
 
+def _add_placed_since(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for number, since in part.values.reshape(-1, 2).tolist():
+        stream = streams[number]
+        summaries.placed_since[stream] = min(since, summaries.placed_since.get(stream, since))
+
+
 def _add_last_in_target(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
     for stream, low, partition, offset in part.values.reshape(-1, 4).tolist():
         summaries.last_in_target[streams[stream]].append((low, partition, offset))
@@ -351,6 +360,7 @@ _SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
     "seen transactions": _add_seen_transactions,
     "latest": _add_latest,
     "delivered until": _add_delivered_until,
+    "placed since": _add_placed_since,
 }
 
 

@@ -104,6 +104,8 @@ class Knowledge:
     mirror_reach: Mapping[tuple[str, int], int] = field(default_factory=dict)
     # The highest sequence of a stream that a group received.
     delivered_until: Mapping[tuple[str, Stream], int] = field(default_factory=dict)
+    # The lowest sequence of a stream whose place in the source is known, where there is a mirror.
+    placed_since: Mapping[Stream, int] = field(default_factory=dict)
     # Logs whose start was seen lower than where their scan began.
     moved: frozenset[Log] = frozenset()
     # Per stream: (first sequence of a cell, partition, offset) of the last message known to

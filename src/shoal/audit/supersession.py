@@ -3,7 +3,7 @@
 A cell tells, of each compacted log, the latest message under each key (`latest_rows`); all
 cells together are `Knowledge.latest`. *Later* is decided by the offsets of both in that log;
 where the missing one's is not known, by their offsets in the source; where those are not
-known, by sequence within one stream.
+known, by sequence within one stream, else by their offsets in the target.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,8 @@ from shoal.audit.view import CellView
 
 # Highest values of each (stream, partition, key) of a cell. `unplaced` is the highest sequence
 # of those whose place in the source is not known; NONE where there is none.
-LATEST: Final = ("stream", "partition", "key", "own", "source", "sequence", "unplaced")
-_KEY, _OWN, _SOURCE, _SEQUENCE, _UNPLACED = range(2, 7)
+LATEST: Final = ("stream", "partition", "key", "own", "source", "target", "sequence", "unplaced")
+_KEY, _OWN, _SOURCE, _TARGET, _SEQUENCE, _UNPLACED = range(2, 8)
 
 
 def latest_rows(view: CellView, cluster: Cluster) -> Ints:
@@ -31,7 +31,7 @@ def latest_rows(view: CellView, cluster: Cluster) -> Ints:
     held = view.key_known[slots]
     slots, places = slots[held], places[held]
     last = view.source_last if cluster == "source" else view.target_last
-    source = view.source_last[slots]
+    source, target = view.source_last[slots], view.target_last[slots]
     sequence = view.index.sequence_of(slots)
     table = np.column_stack(
         [
@@ -39,12 +39,17 @@ def latest_rows(view: CellView, cluster: Cluster) -> Ints:
             partition_of(places),
             view.key[slots],
             offset_of(last[slots]),
-            np.where(source == NONE, NONE, offset_of(source)),
+            _offset(source),
+            _offset(target),
             sequence,
             np.where(source == NONE, sequence, NONE),
         ]
     )
     return _highest(table, 3)
+
+
+def _offset(place: Ints) -> Ints:
+    return np.where(place == NONE, NONE, offset_of(place))
 
 
 def _highest(table: Ints, keys: int) -> Ints:
@@ -86,6 +91,7 @@ class Gone:
     slots: Ints
     own_place: Ints
     source_place: Ints
+    target_place: Ints
 
 
 def is_candidate(view: CellView, cluster: Cluster, gone: Gone) -> Bools:
@@ -113,13 +119,15 @@ def is_superseded(view: CellView, cluster: Cluster, gone: Gone, knowledge: Knowl
 
 
 def _rows_of(gone: Gone, rows: Ints) -> Gone:
-    return Gone(gone.slots[rows], gone.own_place[rows], gone.source_place[rows])
+    return Gone(
+        gone.slots[rows], gone.own_place[rows], gone.source_place[rows], gone.target_place[rows]
+    )
 
 
 def _has_later(view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, gone: Gone) -> Bools:
     key = view.key[gone.slots]
-    own = np.where(gone.own_place == NONE, NONE, offset_of(gone.own_place))
-    source = np.where(gone.source_place == NONE, NONE, offset_of(gone.source_place))
+    own, source = _offset(gone.own_place), _offset(gone.source_place)
+    target = _offset(gone.target_place)
     later = np.zeros(len(key), dtype=np.bool_)
     for rival, rows in rivals.items():
         latest = _look_up(rows, key)
@@ -129,7 +137,7 @@ def _has_later(view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, go
             unknown = latest[:, _SEQUENCE] > sequence
             by_source |= latest[:, _UNPLACED] > sequence
         else:
-            unknown = np.zeros(len(key), dtype=np.bool_)
+            unknown = (target != NONE) & (latest[:, _TARGET] > target)
         later |= np.select(
             [own != NONE, source != NONE], [latest[:, _OWN] > own, by_source], unknown
         )

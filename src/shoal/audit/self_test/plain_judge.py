@@ -220,11 +220,14 @@ class PlainJudge:
         return any(self.key.get(n) == self.key[m] and self.is_later(n, m, cluster) for n in rivals)
 
     def is_later(self, n: Message, m: Message, cluster: str) -> bool:
-        """By offset in that log, else by offset in the source, else by sequence."""
+        """By offset in that log or the source, else by sequence, else by offset in the target."""
         for held in (self.known[cluster], self.known["source"]):
             if n in held and m in held:
                 return max(held[n]) > max(held[m])
-        return n[:3] == m[:3] and n[3] > m[3]
+        if n[:3] == m[:3]:
+            return n[3] > m[3]
+        copied = self.known["target"]
+        return n in copied and m in copied and max(copied[n]) > max(copied[m])
 
     def vanished(self) -> set[Message]:
         gone = set()
@@ -242,12 +245,16 @@ class PlainJudge:
         return {m for m, cluster in gone if not self.is_superseded(m, cluster)}
 
     def is_above(self, m: Message, offset: int | None) -> bool:
-        """At or above the start of the source; an unknown offset is, if the start never moved."""
+        """At or above the start of the source.
+
+        An unknown offset is, if the start is 0, or never moved and an earlier message was there.
+        """
         start = self.scans["source", log_of(m)][0]
-        if offset is None:
-            known = [o for n, o in self.known["source"].items() if log_of(n) == log_of(m)]
-            return start <= min([min(offsets) for offsets in known], default=start)
-        return offset >= start
+        if offset is not None or start == 0:
+            return offset is None or offset >= start
+        known = {n: min(o) for n, o in self.known["source"].items() if log_of(n) == log_of(m)}
+        follows = any(n[:3] == m[:3] and n[3] < m[3] for n in known)
+        return follows and start <= min(known.values())
 
     # ------------------------------------------------------------ order and polls
 
