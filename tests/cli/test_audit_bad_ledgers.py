@@ -64,9 +64,29 @@ def torn_log(folder: Path) -> str:
     return "commits.jsonl: line 1 is not JSON"
 
 
+def of_other_topics(folder: Path) -> str:
+    plan = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(plan | {"topics": ["t"]}))
+    return "run.json is malformed: topics"
+
+
+def of_no_promise(folder: Path) -> str:
+    plan = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(plan | {"promises": {"fidelity": 3}}))
+    return "run.json is malformed: promises.fidelity"
+
+
+def without_producer(folder: Path) -> str:
+    path = folder / "commits.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line["kind"] != "reserve" and line.get("table") != "attempts"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    return "none of these folders is of a producer"
+
+
 BAD = [
     *(cut, emptied, missing, shortened, of_other_columns, of_another_format),
-    *(without_plan, torn_log),
+    *(without_plan, torn_log, of_other_topics, of_no_promise, without_producer),
 ]
 
 

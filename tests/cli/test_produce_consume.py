@@ -17,6 +17,7 @@ from shoal.audit.folder import open_ledger
 from shoal.audit.judge import audit
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
+from support.copiers import Chosen, Copier, lose
 from support.lite_clusters import eventually
 from support.plain_formats import parse
 
@@ -156,6 +157,44 @@ def test_every_promise_of_a_producer_and_a_group_of_readers(
     result = audit(open_ledger(folders))
     assert result.verdict is Verdict.PROVEN, result.findings
     assert (result.metrics.ok, result.metrics.failed) == (2250, 750)
+
+
+def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic(f"{topic}-2", 3)]).values():
+        future.result()
+    both = f"{topic},{topic}-2"
+    told(produce(cluster, both, tmp_path / "p", "--run", "r", "--messages", 600))
+    with LiteCluster() as there:
+        admin = AdminClient({"bootstrap.servers": there.bootstrap})
+        for future in admin.create_topics([NewTopic("merged", 3)]).values():
+            future.result()
+        clusters = {"source": cluster.bootstrap, "target": there.bootstrap}
+        routes = dict.fromkeys(both.split(","), "merged")
+        with Copier(clusters, routes, changes=[lose(Chosen(every=100, below=100))]):
+            received = told(consume(there, "merged", tmp_path / "c", "--run", "r"))
+    assert received["received"] == 594
+    result = audit(open_ledger([tmp_path / "p", tmp_path / "c"]))
+    assert {name: found.count for name, found in result.findings.items()} == {
+        "lost: unlocated": 6,
+        "tail loss": 6,
+    }
+    assert result.metrics.delivered_ok == 594
+
+
+def test_two_consumers_of_one_name_are_two(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    told(produce(cluster, topic, tmp_path / "p", "--run", "r", "--messages", 900))
+    for name in ("one", "two"):
+        told(consume(cluster, topic, tmp_path / name, "--run", "r"))
+    # A folder that is named twice is one.
+    result = audit(open_ledger([tmp_path / name for name in ("p", "one", "two", "one")]))
+    assert result.findings == {}
+    assert result.verdict is Verdict.PROVEN
+    assert (result.metrics.deliveries, result.metrics.re_reads) == (1800, 900)
 
 
 def test_bad_input_gets_one_message(cluster: LiteCluster, tmp_path: Path) -> None:

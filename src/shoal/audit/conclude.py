@@ -26,6 +26,7 @@ from shoal.audit.setting import Setting, Stream
 from shoal.audit.settle import Polls
 from shoal.audit.verdict import decide, decide_stages, sentence
 from shoal.audit.windows import judge_windows
+from shoal.model.errors import LedgerError
 from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import (
     FindingResult,
@@ -58,7 +59,9 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
     groups = {group: _Group(evidence, group, faults).result() for group in setting.groups}
     foreign: dict[str, int] = defaultdict(int)
     for line in ledger.commits("foreign"):
-        foreign[str(line.get("cluster"))] += int(line.get("count", 0))
+        if not isinstance(count := line.get("count"), int):
+            raise LedgerError(f"run {setting.run}: bad foreign line {line!r:.200}")
+        foreign[str(line.get("cluster"))] += count
     return Result(
         run=setting.run,
         worst_group=min(groups, key=lambda name: (_SEVERITY[groups[name].verdict], name)),

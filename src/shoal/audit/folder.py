@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST
-from shoal.audit.read import Held, Piece, Vocabulary, read_rows
+from shoal.audit.read import Held, Piece, Spelling, Vocabulary, read_rows
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import COMMIT_KINDS, FORMAT, FORMAT_KEY, TABLES
 from shoal.model.runs import is_by_hash, run_hash
@@ -28,6 +28,19 @@ Json = Mapping[str, Any]
 LONGEST_LINE_BYTES: Final = 1024 * 1024
 LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
 MOST_SMALL_ROWS: Final = 10_000_000
+
+# Entries of `run.json` and what they must be.
+_ENTRIES: Final = {
+    "run": str,
+    "topics": dict,
+    "promises": dict,
+    "clusters": dict,
+    "topic_codes": dict,
+    "groups": list,
+    "warm_up_us": int,
+    "started_us": int,
+    "measure_from_us": int,
+}
 
 # Columns whose smallest and largest values choose row groups.
 _RANGED: Final = ("sequence", "offset")
@@ -70,8 +83,12 @@ class Ledger:
         return next((name for name in names if name and not is_by_hash(name)), names[0])
 
     def commits(self, kind: str) -> Iterator[Json]:
+        spelt = _topic_codes(self.folders)
         for folder in self.folders:
-            yield from (line for line in folder.commits if line["kind"] == kind)
+            for line in folder.commits:
+                if line["kind"] == kind:
+                    name = spelt.get(str(line.get("topic")))
+                    yield line if name is None else {**line, "topic": name}
 
     def rows_of(self, table: str) -> int:
         return sum(group.rows for group in self.tables[table])
@@ -103,7 +120,8 @@ def open_ledger(
     What the user may give: `clock_skew_us`, by how much clocks may differ that no coordinator has
     compared; `deadline_us`, how long a message may take before it counts as lost.
     """
-    folders = [_open_folder(Path(directory)) for directory in directories]
+    named = {Path(directory).resolve(): Path(directory) for directory in directories}
+    folders = [_open_folder(directory) for directory in named.values()]
     if not folders:
         raise UsageError("no run folder was named")
     runs = sorted({str(folder.plan.get("run")) for folder in folders})
@@ -114,7 +132,14 @@ def open_ledger(
             remedy="audit the folders of one run together",
         )
     tables = {table: _row_groups(folders, table) for table in TABLES}
-    return Ledger(folders, tables, clock_skew_us, deadline_us)
+    ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
+    told_of_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
+    if ledger.rows_of("receipts") and not told_of_producers:
+        raise LedgerError(
+            "none of these folders is of a producer: nobody tells what was sent",
+            remedy="name the producers' folders too: shoal audit DIR DIR…",
+        )
+    return ledger
 
 
 def _open_folder(directory: Path) -> RunFolder:
@@ -132,7 +157,28 @@ def _open_folder(directory: Path) -> RunFolder:
     told = plan.get("format") if isinstance(plan, dict) else None
     if told != FORMAT:
         raise LedgerError(f"{path} is of format {told!r:.40}; this version reads format {FORMAT}")
+    if (wrong := next(_malformed(plan), None)) is not None:
+        raise LedgerError(f"{path} is malformed: {wrong} is not what it must be")
     return RunFolder(directory, plan, list(_read_commits(directory / "commits.jsonl")))
+
+
+def _malformed(plan: Json) -> Iterator[str]:
+    """Which entries of `run.json` an audit could not work with; what is missing is in order."""
+    for name, kind in _ENTRIES.items():
+        value = plan.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            yield name
+            return
+    for name, topic in (plan.get("topics") or {}).items():
+        sizes = [topic.get(n) for n in ("lanes", "partitions")] if isinstance(topic, dict) else [""]
+        if not all(size is None or isinstance(size, int) for size in sizes):
+            yield f"topic {name!r:.80}"
+    kept = (plan.get("promises") or {}).get("fidelity", [])
+    if not isinstance(kept, list) or not all(isinstance(part, str) for part in kept):
+        yield "promises.fidelity"
+    for group in plan.get("groups") or ():
+        if not isinstance(group.get("name") if isinstance(group, dict) else group, str):
+            yield "groups"
 
 
 def _read_commits(path: Path) -> Iterator[Json]:
@@ -159,14 +205,40 @@ def _commit(text: bytes, where: str) -> Json:
     return line
 
 
+def _topic_codes(folders: Sequence[RunFolder]) -> dict[str, str]:
+    """What a consumer wrote that knew a topic only by its number, and the topic's name.
+
+    It was alone with a mirror that gives topics other names; the producer's folder has both.
+    """
+    plans = [folder.plan.get("topic_codes") or {} for folder in folders]
+    return {str(code): str(name) for plan in plans for code, name in plan.items()}
+
+
+def _spellings(folders: Sequence[RunFolder]) -> list[tuple[Spelling, ...]]:
+    """Of each folder the names that mean something else there than in the others.
+
+    Consumers in places that share nothing may have the same name, and are two all the same.
+    """
+    codes = _topic_codes(folders).items()
+    topics = tuple(Spelling("topic", code, name) for code, name in codes)
+    roles = [str(folder.plan.get("role")) for folder in folders]
+    found = []
+    for place, role in enumerate(roles):
+        kind, _, name = role.partition(" ")
+        earlier = roles[:place].count(role) if kind == "consumer" else 0
+        other = (Spelling("consumer", name, f"{name} #{earlier + 1}"),) if earlier else ()
+        found.append(topics + other)
+    return found
+
+
 def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
     """Row groups of the committed segments of a table, in ledger order."""
     found: list[RowGroup] = []
     position = 0
-    for folder in folders:
+    for folder, spelt in zip(folders, _spellings(folders), strict=True):
         lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
         for path, rows in _segments(folder, lines):
-            for group in _footer(path, table, rows, position):
+            for group in _footer(path, table, rows, position, spelt):
                 found.append(group)
                 position += group.rows
     return found
@@ -186,7 +258,9 @@ def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]
     return [segments[key] for key in sorted(segments)]
 
 
-def _footer(path: Path, table: str, rows: int, position: int) -> Iterator[RowGroup]:
+def _footer(
+    path: Path, table: str, rows: int, position: int, spelt: tuple[Spelling, ...]
+) -> Iterator[RowGroup]:
     try:
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
@@ -205,7 +279,8 @@ def _footer(path: Path, table: str, rows: int, position: int) -> Iterator[RowGro
         if group.num_rows:
             ranges = {name: _range(group.column(place)) for name, place in places.items()}
             only = _only_name(group.column(0)) if schema.names[0] == "group" else None
-            yield RowGroup(Piece(str(path), number, position), group.num_rows, ranges, only)
+            piece = Piece(str(path), number, position, spelt)
+            yield RowGroup(piece, group.num_rows, ranges, only)
             position += group.num_rows
 
 

@@ -6,8 +6,9 @@ Rules:
 - What cannot be read, or holds nulls, is a `LedgerError` that names the file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +32,21 @@ _NUMPY_TYPES: dict[str, type[np.generic]] = {
 }
 
 
+class Spelling(NamedTuple):
+    """A name in a column of a file, and the name that is meant."""
+
+    column: str
+    written: str
+    meant: str
+
+
 class Piece(NamedTuple):
     """One row group of one segment; `position` is the place of its first row."""
 
     path: str
     number: int
     position: int
+    spelt: tuple["Spelling", ...] = ()  # names that stand for others in this file
 
 
 class Held(NamedTuple):
@@ -147,9 +157,14 @@ def _read_piece(
             table = file.read_row_group(piece.number, columns=varying, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as error:
         raise LedgerError(f"{piece.path} cannot be read: {error!s:.300}") from error
-    rows = {name: _plain(table.column(name), vocabulary, piece.path) for name in varying}
+    spelt = {(column, written): meant for column, written, meant in piece.spelt}
+
+    def code(column: str, name: str) -> int:
+        return vocabulary.code(spelt.get((column, name), name))
+
+    rows = {name: _plain(table.column(name), partial(code, name), piece.path) for name in varying}
     for name, value in same.items():
-        number = vocabulary.code(value) if types[name] == "dictionary" else value
+        number = code(name, value) if types[name] == "dictionary" else value
         rows[name] = np.full(group.num_rows, number, _NUMPY_TYPES[types[name]])
     return rows
 
@@ -168,7 +183,7 @@ def _constants(group: Any, names: list[str], columns: Sequence[str]) -> dict[str
     return found
 
 
-def _plain(column: Any, vocabulary: Vocabulary, path: str) -> Array:
+def _plain(column: Any, code: Callable[[str], int], path: str) -> Array:
     """One column as numbers."""
     if column.null_count:
         raise LedgerError(f"{path} holds nulls")
@@ -180,7 +195,7 @@ def _plain(column: Any, vocabulary: Vocabulary, path: str) -> Array:
     if not pa.types.is_dictionary(array.type):
         values: Array = array.to_numpy(zero_copy_only=False)
         return values
-    own = np.array([vocabulary.code(name) for name in array.dictionary.to_pylist()], np.int32)
+    own = np.array([code(name) for name in array.dictionary.to_pylist()], np.int32)
     if len(own) == 1:
         return np.full(len(array), own[0], np.int32)
     indices: Array = array.indices.to_numpy(zero_copy_only=False)

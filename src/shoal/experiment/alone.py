@@ -27,6 +27,7 @@ from shoal.model.errors import UsageError
 from shoal.runtime.processes import machine_clock
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
+from shoal.workload.envelope import topic_code, topic_hash
 from shoal.workload.ledger import (
     RUN_FILE,
     CommitLog,
@@ -78,6 +79,7 @@ async def produce_alone(
                 topic.name: {"lanes": topic.lanes, "partitions": topic.partitions}
                 for topic in topics
             },
+            "topic_codes": {topic_code(topic_hash(topic.name)): topic.name for topic in topics},
             "clusters": {"source": _described(properties, cluster)},
             "groups": [],
             "workload": {"size_bytes": spec.size_bytes},

@@ -1,6 +1,6 @@
 """What a run is called, in ledgers and inside messages.
 
-Messages carry no names, only the first 8 bytes of BLAKE2b over the run's name. A consumer that
+Messages carry no names, only BLAKE2b with a digest of 8 bytes over the run's name. A consumer that
 was not told the name knows its run by that number alone: `#` and 16 hexadecimal digits, which
 is as good a name as the other wherever ledgers are joined.
 """

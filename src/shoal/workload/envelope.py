@@ -17,7 +17,7 @@ timestamp has to do). The payload begins with the identity block, big-endian:
 
 - kind: 0 message, 1 marker, 2 manifest. Markers and manifests are not messages: their
   NUMBER is the count of all messages before them, and their sequence the stream's count.
-- run: the first 8 bytes of BLAKE2b over the run's id. topic: CRC-32C of the topic's name.
+- run: BLAKE2b with a digest of 8 bytes over the run's id. topic: CRC-32C of the topic's name.
 - checksum: CRC-32C over the value up to the checksum, the key, the header section as a
   record of format 2 holds it (from its count on), and the value after the checksum.
 - With headers the filler begins with one byte for the length of PRODUCER, then PRODUCER:
@@ -114,6 +114,11 @@ def smallest_message(producer: str, *, in_headers: bool) -> int:
 
 def topic_hash(topic: str) -> int:
     return crc32c(topic.encode())
+
+
+def topic_code(number: int) -> str:
+    """What stands in ledgers for a topic of which only the number is known."""
+    return f"#{number:08x}"
 
 
 def identity_block(envelope: Envelope, kind: Kind, lane: int = 0, sequence: int = 0) -> bytes:

@@ -25,6 +25,7 @@ from shoal.workload.envelope import (
     decode_message,
     header_section,
     identity_block,
+    topic_code,
     topic_hash,
 )
 from shoal.workload.keys import KEY_PREFIX, lane_keys
@@ -196,7 +197,7 @@ class MessageReader:
         """An unknown topic of this run gets a name that says its hash, so that nothing is lost."""
         if code and code not in self._topic_of_hash:
             self._topic_of_hash[code] = len(self.topics)
-            self.topics.append(f"#{code:08x}")
+            self.topics.append(topic_code(code))
         return self._topic_of_hash.get(code, 0)
 
 
