@@ -67,6 +67,23 @@ def test_loss_errors_and_numbers_of_which_nothing_was_reported(tmp_path: Path) -
     assert counts(found) == {"pending": 2}
 
 
+def test_what_a_killed_producer_could_not_report_is_no_surprise(tmp_path: Path) -> None:
+    sent = [success("0", 0, 0), success("1", 0, 1)]
+    got = [assigned(0), *(record(str(n), 0, n) for n in range(4))]
+    found = told(tmp_path, sent, got)
+    assert (found["verdict"], counts(found)) == ("proven", {})
+    assert (found["metrics"]["attempts"], found["metrics"]["recovered"]) == (4, 2)
+    assert told(tmp_path, ["killed before its first line"], got)["verdict"] == "inconclusive"
+    ended = {"timestamp": 9, "name": "tool_data", "sent": 2, "acked": 2}
+    assert counts(told(tmp_path, [*sent, ended], got)) == {"unexpected": 2}
+
+
+def test_a_consumer_that_received_nothing_says_so(tmp_path: Path) -> None:
+    nothing = {"timestamp": 3, "name": "records_consumed", "count": 0, "partitions": []}
+    found = told(tmp_path, [success("0", 0, 0)], [assigned(0), nothing])
+    assert counts(found) == {"lost: unlocated": 1, "tail loss": 1}
+
+
 def test_a_rebalance_is_a_re_read(tmp_path: Path) -> None:
     sent = [success("0", 0, 0), success("1", 0, 1)]
     got = [assigned(0), record("0", 0, 0), record("1", 0, 1), assigned(0, at_ms=3)]

@@ -6,7 +6,8 @@ Rules:
   then rise, with gaps that are other lanes' numbers.
 - A reported error leaves an attempt `unknown`: the tool does not say whether an earlier try was
   stored. So is every number below the highest one, or below `sent` of the last line, of which
-  nothing was reported: a producer that was killed.
+  nothing was reported: a producer that was killed. One that did not print that line may have sent
+  more than it reported: what was delivered of it is an attempt, `unknown` too.
 - The consumer must have run with `--verbose`, which prints every record. Each time partitions
   are assigned, the assignments of these partitions grow by one, over all files by time.
 - Send times are not printed, so there are no latencies; times are milliseconds.
@@ -39,6 +40,8 @@ def read_verifiable(
     for path in producers:
         sends.read(path)
     receipts = list(_receipts(consumers))
+    for topic, _, told, _ in receipts:
+        sends.saw((topic, *told))
     lanes = dict(sends.lanes)
     for topic, partition, told, _ in receipts:
         lanes.setdefault((topic, *told), partition)
@@ -107,10 +110,12 @@ class _Sends:
         self.lanes: dict[Name, int] = {}
         self._told: dict[Name, list[tuple[str, int | None, int | None]]] = defaultdict(list)
         self._ends: dict[tuple[str, str], int] = {}
+        self._finished: set[tuple[str, str]] = set()
+        self._unfinished: set[tuple[str, str] | None] = set()  # None: it did not say a word
 
     def read(self, path: Path) -> None:
         streams: set[tuple[str, str]] = set()
-        sent = 0
+        sent = None
         for where, event in _events(path):
             kind = event.get("name")
             if kind == "tool_data":
@@ -120,7 +125,19 @@ class _Sends:
         if len(streams) > 1:
             raise UsageError(f"{path} tells of several producers or topics")
         for stream in streams:
-            self._ends[stream] = max(sent, self._ends.get(stream, 0))
+            self._ends[stream] = max(sent or 0, self._ends.get(stream, 0))
+        if sent is None:
+            self._unfinished |= streams or {None}
+        else:
+            self._finished |= streams
+
+    def saw(self, name: Name) -> None:
+        """A message was delivered: an attempt, if it may be of a producer that was killed."""
+        stream, sequence = name[:2], name[2]
+        is_killed = stream in self._unfinished
+        is_nameless = None in self._unfinished and stream not in self._finished
+        if (is_killed or is_nameless) and sequence >= self._ends.get(stream, 0):
+            self._told.setdefault(name, [("unknown", None, None)])
 
     def _take(self, where: str, event: Event) -> tuple[str, str]:
         topic, (producer, sequence) = _named(where, event)
@@ -171,7 +188,7 @@ def _by_time(paths: Sequence[Path]) -> Iterable[tuple[int, str, tuple[str, Event
     for path in paths:
         has_counts = has_records = False
         for where, event in _events(path):
-            has_counts |= event.get("name") == "records_consumed"
+            has_counts |= event.get("name") == "records_consumed" and event.get("count") != 0
             if event.get("name") in ("partitions_assigned", "record_data"):
                 has_records |= event["name"] == "record_data"
                 found.append((_time_us(where, event), str(path), (where, event)))
