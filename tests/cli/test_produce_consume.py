@@ -184,6 +184,18 @@ def test_a_mirror_that_renames_and_merges_topics_is_judged_by_what_messages_say(
     assert result.metrics.delivered_ok == 594
 
 
+def test_markers_are_not_messages_to_a_consumer_that_waits_for_so_many(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    told(produce(cluster, topic, tmp_path / "p", "--run", "r", "--id", "first", "--messages", 9))
+    reading = consume(cluster, topic, tmp_path / "c", "--run", "r", "--messages", 12, "--idle", 60)
+    eventually(lambda: len(list((tmp_path / "c/ledger/markers").glob("*.parquet"))) > 0)
+    time.sleep(1)
+    assert reading.poll() is None  # 9 messages and at least 3 markers have arrived
+    told(produce(cluster, topic, tmp_path / "q", "--run", "r", "--id", "second", "--messages", 3))
+    assert told(reading)["received"] == 12
+
+
 def test_two_consumers_of_one_name_are_two(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -138,14 +138,16 @@ class _Ending:
     def __init__(self, reading: Reading, on_progress: OnProgress) -> None:
         self._reading = reading
         self._pass_on = on_progress
-        self._received = 0
+        self._messages = 0
+        self._arrived = 0  # markers too, which are not messages
         self._changed_s = math.inf  # waits for the first message as long as it takes
 
     def on_progress(self, report: Mapping[str, Any]) -> None:
-        received = report["received"] + report["markers"] + report["unreadable"]
-        if received != self._received:
+        self._messages = report["received"] + report["unreadable"]
+        arrived = self._messages + report["markers"]
+        if arrived != self._arrived:
             self._changed_s = asyncio.get_running_loop().time()
-        self._received = received
+        self._arrived = arrived
         self._pass_on(report)
 
     async def watch(self, control: LocalControl, work: Any) -> ConsumerSummary:
@@ -157,7 +159,7 @@ class _Ending:
             limits = (
                 (loop.time() - started_s, self._reading.duration_s),
                 (loop.time() - self._changed_s, self._reading.idle_s),
-                (self._received, self._reading.messages),
+                (self._messages, self._reading.messages),
             )
             if any(most is not None and value >= most for value, most in limits):
                 control.stop()
