@@ -86,6 +86,11 @@ def test_offsets_bound_the_rows(spark: SparkSession, bootstrap: str) -> None:
     assert sorted(map(tuple, rows)) == expected + [(2, o) for o in range(990, 1000)]
 
 
+def test_where_nothing_is_there_are_no_rows(spark: SparkSession, bootstrap: str) -> None:
+    assert table(spark, bootstrap, startingOffsets="latest").collect() == []
+    assert table(spark, bootstrap, startingOffsets="latest", mode="batches").count() == 0
+
+
 def test_a_stream_reads_all_that_is_there_in_steps(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.client.results import EARLIEST, LATEST
-from shoal.model.errors import ConfigError
+from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.source.options import Bound, parse
-from shoal.pipeline.source.places import Range, limited, split
+from shoal.pipeline.source.places import Range, limited, refuse_loss, split
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 LOGS = [TopicPartition("t", partition) for partition in range(4)]
@@ -64,10 +64,15 @@ def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
         parse(options)
 
 
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=4), st.integers(1, 40))
-def test_pieces_are_the_ranges_cut(sizes: list[int], least: int) -> None:
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.none() | st.integers(1, 300),
+)
+def test_pieces_are_the_ranges_cut(sizes: list[int], least: int, most: int | None) -> None:
     ranges = [Range(LOGS[i], 10 * i, 10 * i + size) for i, size in enumerate(sizes)]
-    pieces = split(ranges, least)
+    pieces = split(ranges, least, most=most)
+    assert most is None or all(piece.end - piece.start <= most for piece in pieces)
     for part in ranges:
         own = [piece for piece in pieces if piece.log == part.log]
         assert own[0].start == part.start
@@ -75,6 +80,16 @@ def test_pieces_are_the_ranges_cut(sizes: list[int], least: int) -> None:
         assert all(a.end == b.start for a, b in pairwise(own))
         assert all(piece.end > piece.start for piece in own)
     assert len(pieces) >= len(ranges)
+
+
+def test_a_stream_whose_logs_vanish_or_shrink_has_lost_data() -> None:
+    asked = SERVERS | {"subscribePattern": "t.*"}
+    starts = {LOGS[0]: 7, LOGS[1]: 7}
+    refuse_loss(parse(asked), starts, {LOGS[0]: 7, LOGS[1]: 9, LOGS[2]: 3})
+    for ends, said in (({LOGS[0]: 7}, "t-1 is gone"), ({**starts, LOGS[1]: 6}, "t-1 ends at 6")):
+        with pytest.raises(SystemFailure, match=said):
+            refuse_loss(parse(asked), starts, ends)
+        refuse_loss(parse(asked | {"failOnDataLoss": "false"}), starts, ends)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.integers(1, 3000))

@@ -45,6 +45,7 @@ _KNOWN: Final = (
     "endingoffsetsbytimestamp",
     "startingoffsetsbytimestampstrategy",
     "minpartitions",
+    "maxrecordsperpartition",
     "maxoffsetspertrigger",
     "failondataloss",
     "includeheaders",
@@ -75,6 +76,7 @@ class Query:
     end: Bound = field(default_factory=Bound)
     latest_if_no_time: bool = False
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -106,6 +108,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
         )
         == "latest",
         min_partitions=_number(wishes, "minpartitions"),
+        max_records_per_partition=_number(wishes, "maxrecordsperpartition"),
         max_offsets_per_trigger=_number(wishes, "maxoffsetspertrigger"),
         fail_on_data_loss=_flag(wishes, "failondataloss", default=True),
         include_headers=_flag(wishes, "includeheaders", default=False),

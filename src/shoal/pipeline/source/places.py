@@ -4,7 +4,8 @@ Rules:
 - Offsets are asked of the leaders once, when the query is planned; tasks get plain ranges.
 - A range that begins below the log start has lost data: an error, unless the user says that it
   is not one; then it begins where the log does.
-- More tasks than partitions: the longest ranges are cut, each into pieces of about one size.
+- More tasks than partitions, or too many records for one: ranges are cut, each into pieces of
+  about one size.
 - A limit on rows is shared among partitions in proportion to what they have to give.
 """
 
@@ -110,18 +111,40 @@ async def checked(
     return [part for part in ranges if part.end > part.start]
 
 
-def split(ranges: list[Range], least: int | None) -> list[Range]:
-    """At least so many pieces, if there are records for that."""
+def refuse_loss(query: Query, starts: Mapping[TopicPartition, int], ends: Offsets) -> None:
+    """A stream goes on behind what it has read; what it has not is lost with its log."""
+    gone = [f"{log} is gone" for log in starts if log not in ends]
+    cut = [
+        f"{log} ends at {end}, and was read up to {starts[log]}: it was made anew, or cut"
+        for log, end in ends.items()
+        if end < starts.get(log, 0)
+    ]
+    if lost := ", ".join(gone + cut):
+        if query.fail_on_data_loss:
+            raise SystemFailure(lost, remedy="failOnDataLoss=false reads what is left")
+        _log.warning("%s", lost)
+
+
+def split(ranges: list[Range], least: int | None, *, most: int | None = None) -> list[Range]:
+    """At least so many pieces, if there are records for that, of at most so many records each."""
+    if most is not None:
+        ranges = [
+            piece for part in ranges for piece in _cut(part, -(-(part.end - part.start) // most))
+        ]
     if least is None or len(ranges) >= least or not ranges:
         return ranges
     whole = sum(part.end - part.start for part in ranges)
     pieces = []
     for part in ranges:
         size = part.end - part.start
-        count = max(1, min(round(Fraction(size * least, whole)), size))
-        cuts = [part.start + size * i // count for i in range(count + 1)]
-        pieces += [Range(part.log, a, b) for a, b in pairwise(cuts)]
+        pieces += _cut(part, max(1, min(round(Fraction(size * least, whole)), size)))
     return pieces
+
+
+def _cut(part: Range, count: int) -> list[Range]:
+    size = part.end - part.start
+    cuts = [part.start + size * i // count for i in range(count + 1)]
+    return [Range(part.log, a, b) for a, b in pairwise(cuts)]
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Offsets, most: int) -> Offsets:

@@ -119,6 +119,7 @@ class _RangeReader:
                 skipped_bytes += batch.size
                 continue
             if batch.base_offset >= self._part.end:
+                self._position = self._part.end  # what lay between was compacted away
                 break
             if self._query.mode == BATCHES:
                 is_wanted = batch.base_offset >= self._part.start

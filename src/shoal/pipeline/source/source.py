@@ -9,7 +9,7 @@ Rules:
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -84,7 +84,7 @@ class ShoalReader(DataSourceReader):
             starts = await places.resolve(client, query, query.start, logs)
             ends = await places.resolve(client, query, query.end, logs)
             ranges = await places.checked(client, query, starts, ends)
-        return places.split(ranges, query.min_partitions)
+        return places.split(ranges, query.min_partitions, most=query.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._query, partition)
@@ -107,6 +107,7 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         ends = self._target or asyncio.run(self._offsets(at_start=False))
         starts = _from_json(start)
+        places.refuse_loss(self._query, starts, ends)
         # A log that lost its end to an unclean election must not make the stream go back.
         ends = {log: max(end, starts.get(log, 0)) for log, end in ends.items()}
         if isinstance(limit, ReadMaxRows):
@@ -153,13 +154,15 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 starts |= {log: listed[log].offset for log in new}
             known = {log: starts[log] for log in ends}
             ranges = await places.checked(client, query, known, ends)
-        return places.split(ranges, query.min_partitions)
+        return places.split(ranges, query.min_partitions, most=query.max_records_per_partition)
 
 
 def _read(query: Query, partition: InputPartition) -> Iterator[Any]:
     from shoal.pipeline.source.reading import read_range
 
-    return read_range(query, cast("RangePartition", partition).part)
+    if not isinstance(partition, RangePartition):  # Spark's own, where we planned nothing to read
+        return iter(())
+    return read_range(query, partition.part)
 
 
 def _to_json(offsets: "Offsets") -> Json:
