@@ -1,6 +1,7 @@
 """Workers as tasks of Spark: the same run as in processes, and honest when a task dies."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import Result
 from shoal.pipeline.messages import write_messages
 from shoal.pipeline.placement import SparkPlacement
+from support.audit_ledgers import clean_run
 from support.experiments import single
 
 pytestmark = pytest.mark.spark
@@ -64,6 +66,28 @@ def test_a_run_on_spark_has_four_times_of_every_message(
     in_order = "sent_us <= published_us and sent_us <= consumed_us and deliveries = 1"
     assert table.where(in_order).count() == 4000
     assert table.where("outcome = 'ok' and output_us is not null").count() == 4000
+
+
+def test_each_group_has_its_own_times_of_every_message(spark: SparkSession, tmp_path: Path) -> None:
+    spec = bench(1000, 2000)
+    spec = replace(spec, consumers=replace(spec.consumers, groups=("one", "two")))
+    with LiteCluster() as cluster:
+        result = run_on(spark, cluster, spec, tmp_path / "run", lambda _: None)
+    table = spark.read.parquet(str(write_messages(tmp_path / "run", spark)))
+    for group in ("one", "two"):
+        rows = table.where(f"`group` = '{group}' and deliveries = 1")
+        assert rows.count() == 1000
+        [[longest]] = rows.selectExpr("max(consumed_us - sent_us)").collect()
+        assert longest == result.groups[group].metrics.latency_us["e2e_actual"].max
+
+
+def test_messages_that_nobody_received_are_in_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = clean_run()
+    history.rows.pop("receipts")
+    table = spark.read.parquet(str(write_messages(history.write(tmp_path / "run"), spark)))
+    assert table.where("sent_us is not null and consumed_us is null").count() == table.count() == 40
 
 
 def test_a_killed_task_adds_no_finding(spark: SparkSession, tmp_path: Path) -> None:

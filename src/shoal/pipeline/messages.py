@@ -1,13 +1,13 @@
 """The table of every message with its four timestamps, joined on Spark from the ledgers.
 
-    messages   producer, topic, lane, sequence, outcome, sent_us, published_us, output_us,
+    messages   group, producer, topic, lane, sequence, outcome, sent_us, published_us, output_us,
                consumed_us, deliveries
 
-One row for each message that was recorded as sent, was in the log or was received: a message
-that was lost stays in the table. `sent`: handed to the producer; `published`: acknowledged;
-`output`: the append time of the log that is read, if its topic stamps append times (what a
-producer wrote into a record is no such time); `consumed`: first received. A time that there is
-not is null.
+For each group one row for each message that was recorded as sent, was in the log or was received:
+a message that was lost stays in the table. `sent`: handed to the producer; `published`:
+acknowledged; `output`: the append time of the log that is read, if its topic stamps append times
+(what a producer wrote into a record is no such time); `consumed`: first received. A time that
+there is not is null.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from shoal.model.ledger import OUTCOMES, UNKNOWN
+from shoal.model.ledger import OUTCOMES, TABLES, UNKNOWN
 from shoal.workload.ledger import Run, open_run
 
 NAME = ("producer", "topic", "lane", "sequence")
@@ -27,9 +27,10 @@ def write_messages(run_dir: Path, session: SparkSession) -> Path:
     attempts, receipts, log = (_table(run, t, session) for t in ("attempts", "receipts", "log"))
     read = "target" if "target" in run.plan.get("clusters", {}) else "source"
     known = f.col("sequence") >= 0
+    groups = session.createDataFrame([(str(name),) for name in run.plan["groups"]], "group string")
     first = (
         receipts.where(known)
-        .groupBy(*NAME)
+        .groupBy("group", *NAME)
         .agg(f.min("received_us").alias("consumed_us"), f.count("*").alias("deliveries"))
     )
     output = (
@@ -39,8 +40,11 @@ def write_messages(run_dir: Path, session: SparkSession) -> Path:
     )
     names = f.array(*map(f.lit, OUTCOMES))
     outcome = f.coalesce(f.col("outcome"), f.lit(UNKNOWN)).cast("int")
-    both = attempts.join(first, list(NAME), "full").join(output, list(NAME), "full")
-    joined = both.select(
+    received = first.select(*NAME).distinct()
+    known_messages = attempts.join(output, list(NAME), "full").join(received, list(NAME), "full")
+    each = known_messages.crossJoin(f.broadcast(groups))
+    joined = each.join(first, ["group", *NAME], "left").select(
+        "group",
         *NAME,
         names[outcome].alias("outcome"),
         "sent_us",
@@ -59,10 +63,9 @@ def _time(column: str) -> Column:
 
 
 def _table(run: Run, table: str, session: SparkSession) -> DataFrame:
-    from shoal.workload.rows import arrow_schema
-
     paths = [str(segment.path) for segment in run.segments(table)]
     if paths:
         return session.read.parquet(*paths)
-    columns = [field.name for field in arrow_schema(table)]
-    return session.createDataFrame([], ", ".join(f"{name} bigint" for name in columns))
+    kinds = {"dictionary": "string"}
+    columns = [f"`{name}` {kinds.get(kind, 'bigint')}" for name, kind in TABLES[table]]
+    return session.createDataFrame([], ", ".join(columns))
