@@ -238,7 +238,7 @@ def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
     for folder, spelt in zip(folders, _spellings(folders), strict=True):
         lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
         for path, rows in _segments(folder, lines):
-            for group in _footer(path, table, rows, position, spelt):
+            for group in _footer(path, table, rows, position, spelt=spelt):
                 found.append(group)
                 position += group.rows
     return found
@@ -259,7 +259,7 @@ def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]
 
 
 def _footer(
-    path: Path, table: str, rows: int, position: int, spelt: tuple[Spelling, ...]
+    path: Path, table: str, rows: int, position: int, *, spelt: tuple[Spelling, ...]
 ) -> Iterator[RowGroup]:
     try:
         with pq.ParquetFile(path) as file:
