@@ -1,5 +1,6 @@
 """Each kind of anomaly, planted alone into a clean run: found, counted once, and blamed right."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -649,3 +650,18 @@ def test_whoever_shows_what_should_not_be_seen_is_blamed(
         assert result.verdict is Verdict.VIOLATED
         stages = result.worst.stages.items()
         assert [name for name, stage in stages if stage.findings] == [blamed], counts(result)
+
+
+def test_isolation_is_that_of_each_group(tmp_path: Path) -> None:
+    history = clean_run()
+    aborted_and_shown(history)
+    one = history.write(tmp_path / "one")
+    other = History(groups=("h",)).write(tmp_path / "other")
+    plan = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(plan | {"isolation": "read_uncommitted"}))
+    result = audit(open_ledger([one, other]))
+    assert result.groups["g"].findings["aborted read"].count > 0
+    assert result.worst_group == "g"
+    plan = json.loads((one / "run.json").read_text())
+    (one / "run.json").write_text(json.dumps(plan | {"isolation": "read_uncommitted"}))
+    assert "aborted read" not in audit(open_ledger([one, other])).groups["g"].findings

@@ -98,14 +98,14 @@ class GroupJudge:
         found: Bools = self.delivered & (self.outcome == FAILED)
         members = self.view.memberships
         if members is not None:
-            visible = self.view.setting.read_committed & (members.fate == ABORTED)
+            visible = self.view.setting.reads_committed(self.group) & (members.fate == ABORTED)
             found &= (members.transaction == NONE) | visible
         return found
 
     def _judge_transactions(self) -> None:
         """Reads before the commit was requested; and which transactions were seen at all."""
         view, members = self.view, self.view.memberships
-        if members is None or not view.setting.read_committed:
+        if members is None or not view.setting.reads_committed(self.group):
             return
         slots = self.deliveries.slots
         received = view.receipts["received_us"][self.deliveries.rows]
@@ -297,7 +297,7 @@ class GroupJudge:
         """Unknown attempts of transactions of which another message was delivered."""
         view, members = self.view, self.view.memberships
         found = np.zeros(view.size, dtype=np.bool_)
-        if members is None or not view.setting.read_committed:
+        if members is None or not view.setting.reads_committed(self.group):
             return found
         waiting = np.flatnonzero(
             (self.outcome == UNKNOWN) & ~committed & (members.transaction != NONE)
@@ -322,7 +322,7 @@ class GroupJudge:
     def _write_lost_transactions(self, lost: Ints, cause: Ints) -> None:
         """Transactions that lost a message, each with the first one and its cause."""
         members, index = self.view.memberships, self.view.index
-        if members is None or not self.view.setting.read_committed:
+        if members is None or not self.view.setting.reads_committed(self.group):
             return
         own = members.transaction[lost] != NONE
         lost, cause = lost[own], cause[own]

@@ -55,7 +55,7 @@ class Setting:
     groups: tuple[str, ...]
     acknowledged: bool = True  # False with acks=0: yield cannot be known
     ordered: bool = True
-    read_committed: bool = True  # the isolation of the consumers
+    uncommitted: frozenset[str] = frozenset()  # groups that read what is not committed, too
     skews_us: Mapping[str, Skew | None] = field(default_factory=dict)  # of each group
     is_history: bool = False  # of another tool: what its format names is told, and no more
     message_bytes: int | None = None  # the size of every message, where it is known
@@ -90,6 +90,9 @@ class Setting:
         if cluster == "source":
             return self.source_partition(stream.topic, stream.lane)
         return max(stream.lane, 0)
+
+    def reads_committed(self, group: str) -> bool:
+        return group not in self.uncommitted
 
     def is_drained(self, group: str, stream: Stream) -> bool:
         return self.all_drained or (group, stream) in self.drained
@@ -136,7 +139,7 @@ def make_setting(ledger: Ledger) -> Setting:
         skews_us=skews(ledger, groups),
         acknowledged=not any(str(plan.get("acks")) == "0" for plan in plans),
         ordered=bool(promises.get("order", True)),
-        read_committed=not any(plan.get("isolation") == "read_uncommitted" for plan in plans),
+        uncommitted=_uncommitted(plans, groups),
         measure_from_us=max(_measure_from_us(plan) for plan in plans),
         is_history=any(bool(plan.get("history")) for plan in plans),
         message_bytes=_message_bytes(plans),
@@ -285,11 +288,24 @@ def _re_encoded(ledger: Ledger) -> dict[tuple[str, int], frozenset[int]]:
     return {log: frozenset(offsets) for log, offsets in found.items()}
 
 
+def _uncommitted(plans: Iterable[Mapping[str, Any]], groups: Iterable[str]) -> frozenset[str]:
+    """Groups whose consumers are told to read uncommitted; of a plan that names none, all."""
+    found: set[str] = set()
+    for plan in plans:
+        if plan.get("isolation") == "read_uncommitted":
+            found.update(_planned_groups(plan) or groups)
+    return frozenset(found)
+
+
+def _planned_groups(plan: Mapping[str, Any]) -> list[str]:
+    groups = plan.get("groups") or ()
+    return [str(group["name"] if isinstance(group, Mapping) else group) for group in groups]
+
+
 def _groups(ledger: Ledger, positions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Every group that was planned, or that left a row."""
     for folder in ledger.folders:
-        for group in folder.plan.get("groups") or ():
-            yield str(group["name"] if isinstance(group, Mapping) else group)
+        yield from _planned_groups(folder.plan)
     yield from (str(row["reader"]) for row in positions if row["reader"] != MIRROR)
     for table in ("assignments", "receipts"):
         yield from (part.group for part in ledger.tables[table] if part.group is not None)
