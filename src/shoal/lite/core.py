@@ -48,6 +48,7 @@ from shoal.lite.groups.shard import GroupShard
 from shoal.lite.identity import check_identity, sign
 from shoal.lite.partition import Partition
 from shoal.lite.raft.model import ReplicaKey
+from shoal.lite.refusals import Refusals
 from shoal.lite.replicas import Replicas
 from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
 from shoal.lite.spec import BrokerSpec
@@ -107,6 +108,7 @@ class BrokerCore:
         # By the followers' ids.
         self.replica_sessions: dict[int, ReplicaSession] = {}
         self._producer_ids: Iterable[int] = iter(())
+        self.refusals = Refusals()
 
     @property
     def broker_id(self) -> int:

@@ -6,7 +6,8 @@ Behaviour
   that the client allows: REQUEST_TIMED_OUT. Below `min.insync.replicas`: NOT_ENOUGH_REPLICAS,
   nothing written, or, if members left while it waited, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 - acks=0 gets no answer; if something went wrong the connection is closed, as Apache Kafka does.
-- Idempotent producers: a duplicate is answered with error 0 and its old offset.
+- Idempotent producers: a duplicate is answered with error 0 and its old offset. What follows a
+  batch that was refused for the moment is refused like it: see `refusals`.
 - Transactions: before the first batch in a partition its coordinator is asked, see
   `produce_joining`. A transactional batch in a request without a transactional id:
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all of it.
@@ -33,7 +34,7 @@ from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE
+from shoal.lite.log.header import HEADER_SIZE, unpack_header
 from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -162,6 +163,9 @@ def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: in
         return _written(core, call, item, now_ms)
     except Refused as refused:
         call.waits_for.discard(len(call.answers))
+        if len(item.records) >= HEADER_SIZE:
+            key = TopicPartition(item.topic, item.partition)
+            core.refusals.note(key, unpack_header(item.records), refused, now_ms)
         return _refused(item, refused)
 
 
@@ -183,14 +187,27 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
     place = len(call.answers)
     if call.acks == _ALL_ACKS:
         call.waits_for.add(place)
-    appended = partition.append(
-        records,
-        header,
-        acks=call.acks,
-        timeout_ms=call.timeout_ms,
-        on_acked=partial(call.on_acked, place),
-        guard=guard,
-    )
+    early = None
+    if core.refusals:
+        key = TopicPartition(item.topic, item.partition)
+        early = core.refusals.before(key, header, now_ms)
+    if early is not None and not partition.log.producers.knows_batches_of(header.producer_id):
+        raise early
+    try:
+        appended = partition.append(
+            records,
+            header,
+            acks=call.acks,
+            timeout_ms=call.timeout_ms,
+            on_acked=partial(call.on_acked, place),
+            guard=guard,
+        )
+    except Refused as refused:
+        if early is not None and refused.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise early from refused
+        raise
+    if early is not None:
+        core.refusals.written(key, header)
     return ProduceAnswer(
         item.topic,
         item.partition,
