@@ -154,6 +154,67 @@ def test_a_name_can_be_used_once_at_a_time(
     again = shoal(environment, "cluster", "up", "--name", "one")
     assert again.returncode == 2
     assert "runs already" in again.stderr
+    # And the one that runs is still found.
+    assert states(environment) == ["running"]
+
+
+def test_without_a_name_there_can_be_several(environment: dict[str, str]) -> None:
+    try:
+        for name in ("lite", "lite-2"):
+            started = shoal(environment, "cluster", "up", "--detach")
+            assert f"cluster {name} runs" in started.stderr
+    finally:
+        for name in ("lite", "lite-2"):
+            shoal(environment, "cluster", "down", name)
+
+
+def test_up_ends_when_its_cluster_does(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    owner, _ = cluster_up
+    children = Path(f"/proc/{owner.pid}/task/{owner.pid}/children")
+    if not children.exists():
+        pytest.skip("children are not listed here")
+    os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+    assert owner.wait(10) == 3
+    assert owner.stderr
+    assert "the supervisor of" in owner.stderr.read()
+    assert states(environment) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("up", "--dir", "FILE/below"), 1, "cannot be used: [Errno 20] Not a directory"),
+        (("up", "--dir", "OTHERS"), 2, "no cluster of ours"),
+        (("up", "--advertise", ""), 2, "nobody can connect to no host"),
+        (("up", "--advertise", "a b"), 2, "nobody can connect to a b"),
+    ],
+)
+def test_wrong_input_gets_one_message(
+    environment: dict[str, str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    (tmp_path / "FILE").touch()
+    (tmp_path / "OTHERS").mkdir()
+    (tmp_path / "OTHERS" / "thesis.txt").touch()
+    named = [word.replace("FILE", f"{tmp_path}/FILE") for word in arguments]
+    named = [word.replace("OTHERS", f"{tmp_path}/OTHERS") for word in named]
+    answer = shoal(environment, "cluster", *named)
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_node_that_is_not_there_is_a_wrong_command_line(
+    environment: dict[str, str], cluster_up: tuple[subprocess.Popen[str], str]
+) -> None:
+    del cluster_up
+    assert shoal(environment, "cluster", "fault", "cut", "1", "9").returncode == 2
+    assert shoal(environment, "cluster", "fault", "move-leader", "no", "0", "1").returncode == 2
 
 
 def test_the_base_package_runs_without_extras(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -193,6 +193,10 @@ def test_a_node_that_waits_for_others_ends_when_told(hosts: Hosts) -> None:
         (["broker", "--controllers", "1:2", "--listen", "x:1"], "is no controller"),
         (["broker", "--controllers", "1@a:2", "--listen", "x"], "is no"),
         (["broker", "--controllers", "1@a:2", "--listen", "0.0.0.0:1"], "--advertise"),
+        (["broker", "--controllers", "1@a:2,1@b:2", "--listen", "a:1"], "the same id"),
+        (["broker", "--controllers", "9@a:2", "--listen", "a:1"], "a controller has the id 9"),
+        (["broker", "--controllers", "-1@a:2", "--listen", "a:1"], "is no id"),
+        (["broker", "--controllers", "1@a:2", "--listen", "no.invalid:1"], "cannot listen on"),
         (["controller", "--controllers", "1@a:2", "--listen", "a:1"], "not among"),
         (["broker", "--controllers", "1@a:2", "--listen", "a:1", "-X", "nope=1"], "nope"),
     ],
@@ -205,6 +209,17 @@ def test_what_cannot_be_understood_is_said(arguments: list[str], said: str, tmp_
     node.process.wait(PATIENCE_S)
     assert node.process.returncode != 0
     assert said in node.text
+
+
+@pytest.mark.parametrize("command", ["broker", "controller"])
+def test_a_folder_that_cannot_be_is_said_in_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = ["--id", "1" if command == "controller" else "2", "--dir", str(tmp_path / "file/x")]
+    where = ["--listen", "127.0.0.1:0", "--controllers", "1@127.0.0.1:1", *CLUSTER]
+    node = Node(command, *options, *where, log=tmp_path / "log")
+    assert node.process.wait(PATIENCE_S) == 1
+    assert "Not a directory" in node.text
+    assert "Traceback" not in node.text
 
 
 def test_options_can_stand_in_a_file(hosts: Hosts) -> None:

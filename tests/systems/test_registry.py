@@ -172,6 +172,20 @@ def test_a_name_belongs_to_one_living_cluster(owners: Owners) -> None:
     assert registry.find("blue").owner.pid == os.getpid()
 
 
+def test_who_was_refused_a_name_takes_it_from_nobody(owners: Owners) -> None:
+    owner = owners.start("blue")
+    registry.withdraw("blue")
+    assert registry.find("blue").owner.pid == owner.pid
+
+
+def test_a_free_name_is_the_word_or_begins_with_it(owners: Owners) -> None:
+    assert registry.free_name("blue") == "blue"
+    owners.start("blue")
+    assert registry.free_name("blue") == "blue-2"
+    owners.start("blue-2")
+    assert registry.free_name("blue") == "blue-3"
+
+
 def test_publishing_again_renews_the_nodes() -> None:
     cluster = OneNode("blue")
     registry.publish(cluster)

@@ -23,8 +23,9 @@ from rich.table import Table
 from shoal.cli import console
 from shoal.cli.faults import fault
 from shoal.cli.options import output_option, properties_of
-from shoal.lite.cluster import QuorumStatus
+from shoal.lite.cluster import LiteCluster, QuorumStatus
 from shoal.lite.controller.profiles import PROFILES
+from shoal.lite.spec import MOST_BROKERS
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.systems import registry
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
@@ -35,6 +36,7 @@ from shoal.systems.remote import remote
 
 DETACH_TIMEOUT_S: Final = 300.0
 SPEAK_EVERY_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.5
 STATE_STYLES = {"running": "green", "paused": "yellow", "starting": "yellow", "down": "red"}
 
 
@@ -65,7 +67,7 @@ cluster.add_command(fault)
 @click.option("--engine", type=click.Choice(ENGINES), default="lite", show_default=True)
 @click.option(
     "--brokers",
-    type=click.IntRange(1, 99),
+    type=click.IntRange(1, MOST_BROKERS),
     help="How many.  [default: as many as the folder has, or 1]",
 )
 @click.option(
@@ -115,13 +117,14 @@ def up_command(*, properties: tuple[str, ...], detach: bool, **wanted: Any) -> N
         )
         return
     started = time.monotonic()
+    wanted["name"] = wanted["name"] or registry.free_name(wanted["engine"])
     with _progress_bar() as report:
         system = make_cluster(properties=properties_of(properties), report=report, **wanted)
         system.start()
     try:
         registry.publish(system)
         _announce(system, time.monotonic() - started)
-        _wait_for_the_end()
+        _wait_for_the_end(system)
         console.say("stopping")
     finally:
         registry.withdraw(system.name)
@@ -137,8 +140,8 @@ def _announce(system: Cluster, seconds: float) -> None:
     console.say(f"  shoal cluster down {system.name}    (or Ctrl-C here)")
 
 
-def _wait_for_the_end() -> None:
-    """Returns on Ctrl-C, SIGTERM or a closed terminal."""
+def _wait_for_the_end(system: Cluster) -> None:
+    """Returns on Ctrl-C, SIGTERM or a closed terminal; `UnreachableError` if the cluster ends."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -147,7 +150,9 @@ def _wait_for_the_end() -> None:
         signal.signal(number, end)
     try:
         while True:
-            signal.pause()
+            time.sleep(LOOK_EVERY_S)
+            if isinstance(system, LiteCluster):
+                system.check_supervisor()
     except KeyboardInterrupt:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

@@ -21,12 +21,12 @@ from shoal.lite.broker import run_broker
 from shoal.lite.configs import check_properties
 from shoal.lite.controller.process import run_controller
 from shoal.lite.dial import Peer
-from shoal.lite.spec import BrokerSpec, ControllerSpec
-from shoal.model.errors import UsageError
+from shoal.lite.spec import BrokerSpec, ControllerSpec, check_advertised
+from shoal.model.errors import SystemFailure, UsageError
 
 _NAMES = ("id", "dir", "listen", "advertise", "controllers", "cluster-id")
-_ANY_HOST = {"0.0.0.0", "::", ""}  # noqa: S104 - where a node listens is its user's choice
 _MOST_PORT = 65535
+_MOST_ID = 2**31 - 1
 Command = Callable[..., Any]
 
 
@@ -81,6 +81,8 @@ def broker(**given: Any) -> None:
         --controllers 101@host-a:9093,102@host-b:9093,103@host-c:9093 --cluster-id east
     """
     options = _Options(**given)
+    if options.node_id in {peer.node_id for peer in options.controllers}:
+        raise UsageError(f"a controller has the id {options.node_id} too", remedy="choose another")
     spec = BrokerSpec(
         broker_id=options.node_id,
         incarnation=uuid.uuid4().hex,
@@ -150,7 +152,10 @@ def _run(node: Coroutine[Any, Any, None]) -> None:
         )
         await node
 
-    asyncio.run(until_ended())
+    try:
+        asyncio.run(until_ended())
+    except OSError as error:
+        raise SystemFailure(f"the node has ended: {error}") from error
     console.say("ended")
 
 
@@ -167,17 +172,15 @@ class _Options:
         missing = [f"--{name}" for name in _NAMES if name not in said and name != "advertise"]
         if missing:
             raise UsageError(f"{', '.join(missing)}: a node needs that to be told")
-        self.node_id = _number(said["id"], "--id")
+        self.node_id = _node_id(said["id"], "--id")
         self.folder = str(Path(said["dir"]).absolute())
         self.listen = _address(said["listen"], "--listen")
         self.controllers = [_controller(one) for one in said["controllers"].split(",")]
+        if len({peer.node_id for peer in self.controllers}) < len(self.controllers):
+            raise UsageError("--controllers: two of them have the same id")
         self.cluster_id = said["cluster-id"]
         self.advertised_host = said.get("advertise", self.listen[0])
-        if self.advertised_host in _ANY_HOST:
-            raise UsageError(
-                f"nobody can connect to {self.advertised_host or 'no host'}",
-                remedy="name this machine: --advertise HOST",
-            )
+        check_advertised(self.advertised_host)
         rest = {name: value for name, value in said.items() if name not in _NAMES}
         self.properties = rest | properties_of(properties)
         check_properties(self.properties)
@@ -194,19 +197,17 @@ def _controller(text: str) -> Peer:
         raise UsageError(
             f"{text!r} is no controller", remedy="write ID@HOST:PORT, and commas between them"
         )
-    return Peer(_number(node_id, "--controllers"), *_address(address, "--controllers"))
+    return Peer(_node_id(node_id, "--controllers"), *_address(address, "--controllers"))
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    number = _number(port, option)
-    if not host or not 0 <= number <= _MOST_PORT:
+    if not host or not port.isdecimal() or int(port) > _MOST_PORT:
         raise UsageError(f"{option}: {text!r} is no address", remedy="write HOST:PORT")
-    return host.strip("[]"), number
+    return host.strip("[]"), int(port)
 
 
-def _number(text: str, option: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{option}: {text!r} is no number") from None
+def _node_id(text: str, option: str) -> int:
+    if not text.isdecimal() or int(text) > _MOST_ID:
+        raise UsageError(f"{option}: {text!r} is no id", remedy=f"write a number up to {_MOST_ID}")
+    return int(text)

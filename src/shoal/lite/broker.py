@@ -167,7 +167,7 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SystemFailure(
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
+            f"cannot listen on {host}:{port}: {error.strerror}",
             remedy="end what listens there, or start the cluster in another folder",
         ) from error
     return listener

@@ -28,7 +28,14 @@ from typing import Any, Literal, Self, TypeVar
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
 from shoal.lite.controller.profiles import check_profile
-from shoal.lite.spec import READY_PATIENCE_S, STOP_PATIENCE_S, SupervisorSpec
+from shoal.lite.spec import (
+    ANY_HOST,
+    MOST_BROKERS,
+    READY_PATIENCE_S,
+    STOP_PATIENCE_S,
+    SupervisorSpec,
+    check_advertised,
+)
 from shoal.lite.trace.shiviz import merged_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
@@ -37,8 +44,6 @@ _START_PATIENCE_S = READY_PATIENCE_S + 10
 _COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
 _ANSWER_LIMIT_BYTES = 1024 * 1024
 _EXIT_PATIENCE_S = STOP_PATIENCE_S + 10
-
-ANY_HOST = "0.0.0.0"  # noqa: S104 - only if somebody wants to be reached
 
 ResultT = TypeVar("ResultT")
 State = Literal["starting", "running", "paused", "dead"]
@@ -88,6 +93,10 @@ class QuorumStatus:
         return cls(**told | members)
 
 
+class RefusedByCluster(UsageError, SystemFailure):
+    """What was asked of the supervisor cannot be done: there is no such node, say."""
+
+
 class LiteCluster:
     """A cluster, started by `start` or as a context manager; all calls wait until it is done."""
 
@@ -122,14 +131,16 @@ class LiteCluster:
         clusters are not bound to this process, and need a folder to be found by. With `trace` all
         nodes write down what happened before what, which `merged_trace` shows.
         """
-        if brokers is not None and brokers < 1:
-            raise UsageError(f"{brokers} brokers: a cluster has at least one")
+        if brokers is not None and not 1 <= brokers <= MOST_BROKERS:
+            raise UsageError(f"{brokers} brokers: a cluster has 1 to {MOST_BROKERS}")
         if controllers is not None and controllers < 1:
             raise UsageError(f"{controllers} controllers: a quorum has at least one")
         if detached and directory is None:
             raise UsageError("a detached cluster needs a folder, to be found by")
         check_properties(properties or {})
         check_profile(profile)
+        if advertise is not None:
+            check_advertised(advertise)
         self.name = name or "lite"
         self._brokers = brokers
         self._controllers = controllers
@@ -191,7 +202,7 @@ class LiteCluster:
             self._process = process
         if "error" in answer:
             self._let_go()
-            raise SystemFailure(answer["error"], remedy=answer.get("remedy"))
+            raise _failure(answer)
         self._folder = ClusterFolder(directory)
         return self
 
@@ -226,6 +237,14 @@ class LiteCluster:
         _wait_for_end(folder)
         self._let_go()
         self._folder = None
+
+    def check_supervisor(self) -> None:
+        """`UnreachableError` if the supervisor has ended, and all nodes with it."""
+        if self._process is not None and self._process.poll() is not None:
+            raise UnreachableError(
+                f"the supervisor of {self.directory} has ended, and all nodes with it",
+                remedy="see supervisor.log there; a folder that was named can be started again",
+            )
 
     def _let_go(self) -> None:
         if self._process is None:
@@ -464,7 +483,7 @@ class LiteCluster:
             raise UnreachableError(f"the supervisor of {folder.path} ended before it answered")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise SystemFailure(answer["error"], remedy=answer.get("remedy"))
+            raise _failure(answer)
         return answer
 
 
@@ -489,6 +508,11 @@ def _first_line(process: "subprocess.Popen[bytes]", spec: SupervisorSpec) -> dic
         raise SystemFailure("the supervisor died at its start", remedy=remedy)
     answer: dict[str, Any] = json.loads(line)
     return answer
+
+
+def _failure(answer: dict[str, Any]) -> SystemFailure:
+    kind = RefusedByCluster if answer.get("is_usage") else SystemFailure
+    return kind(answer["error"], remedy=answer.get("remedy"))
 
 
 def _release(process: "subprocess.Popen[bytes]") -> None:

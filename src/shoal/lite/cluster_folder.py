@@ -88,6 +88,15 @@ class ClusterFolder:
                 remedy="use the version of shoal that made the folder, or another folder",
             )
 
+    def refuse_lost_metadata(self) -> None:
+        """Before metadata is begun: brokers remove what the metadata does not know."""
+        if self.ports:
+            raise SystemFailure(
+                f"the metadata of the cluster in {self.path} is gone; a start without it would "
+                "remove the data of the brokers",
+                remedy="bring the controllers' folders back, or name another folder",
+            )
+
     def save(self) -> None:
         content = {
             "format": FORMAT,

@@ -7,7 +7,7 @@ at once when a broker's process ends, so nobody waits for a session to time out.
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,11 +31,23 @@ _logger = logging.getLogger(__name__)
 class EmbeddedController:
     """A running controller."""
 
-    def __init__(self, folder: ClusterFolder, properties: Mapping[str, str]) -> None:
-        """Open the metadata of a cluster, or begin it."""
+    def __init__(
+        self,
+        folder: ClusterFolder,
+        properties: Mapping[str, str],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        """Open the metadata of a cluster, or begin it.
+
+        `on_failed` is told why, if there is no controller any more.
+        """
+        if not (folder.metadata / MEMBER_NAME).exists():
+            folder.refuse_lost_metadata()
         format_alone(folder.metadata, CONTROLLER_ID)
         tracer.begin(folder.path, f"c{CONTROLLER_ID}")
-        self._host = ControllerHost(folder.metadata, folder.cluster_id, properties)
+        self._host = ControllerHost(
+            folder.metadata, folder.cluster_id, properties, on_failed=on_failed
+        )
 
     @property
     def state(self) -> ClusterState:

@@ -88,6 +88,7 @@ class Quorum:
         disks = {peer: self._folder.controller(peer.node_id) for peer in self.controllers}
         if any((disk / MEMBER_NAME).exists() for disk in disks.values()):
             return
+        self._folder.refuse_lost_metadata()
         voters = Voters(Voter(p.node_id, uuid.uuid4(), p.host, p.port) for p in disks)
         for voter in voters:
             format_storage(self._folder.controller(voter.id), voter.key, voters)

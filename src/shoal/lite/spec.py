@@ -6,11 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.lite.dial import Peer
+from shoal.model.errors import UsageError
 
+ANY_HOST = "0.0.0.0"  # noqa: S104 - only if somebody wants to be reached
 # How long a broker may take to serve clients (after a crash it checks its logs first), and to
 # end when it is told to.
 READY_PATIENCE_S = 120.0
 STOP_PATIENCE_S = 30.0
+# Ids of brokers; controllers have the next ones.
+MOST_BROKERS = 99
 
 
 def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, str]:
@@ -19,6 +23,15 @@ def properties_of(broker_id: int, properties: Mapping[str, str]) -> dict[str, st
         return dict(properties)
     racks = properties["broker.rack"].split(",")
     return {**properties, "broker.rack": racks[(broker_id - 1) % len(racks)]}
+
+
+def check_advertised(host: str) -> None:
+    """Refuse what nobody could connect to."""
+    if host in {"", ANY_HOST, "::"} or any(letter.isspace() or letter == "," for letter in host):
+        raise UsageError(
+            f"nobody can connect to {host or 'no host'}",
+            remedy="name this machine: --advertise HOST",
+        )
 
 
 @dataclass(frozen=True, slots=True)

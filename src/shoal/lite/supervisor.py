@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,7 @@ from shoal.lite.faults.plan import FaultPlan
 from shoal.lite.fork_server import ForkServer
 from shoal.lite.quorum import Quorum, controller_ids
 from shoal.lite.spec import (
+    MOST_BROKERS,
     READY_PATIENCE_S,
     STOP_PATIENCE_S,
     BrokerSpec,
@@ -127,6 +128,7 @@ class Supervisor:
             broker_id: self._new_broker(broker_id, folder.ports.get(broker_id, 0))
             for broker_id in broker_ids
         }
+        self._failure: str | None = None
         self._controller = self._made_controller()
         self._faults = FaultPlan()
         self._token = secrets.token_hex(16)
@@ -163,6 +165,8 @@ class Supervisor:
             await self._end_nodes()
             loop.remove_reader(self._forks.reports)
             await self._controller.close()
+        if self._failure is not None:
+            raise SystemFailure(self._failure)
 
     async def _serve(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Start all nodes and take commands, until cancelled."""
@@ -181,7 +185,7 @@ class Supervisor:
     def _made_controller(self) -> EmbeddedController | Quorum:
         folder = self._folder
         if not self._controller_ids:
-            return EmbeddedController(folder, self._properties)
+            return EmbeddedController(folder, self._properties, self._on_controller_failed)
         for controller_id in self._controller_ids:
             port = folder.controllers.get(controller_id, 0)
             node = NodeState(controller_id, _CONTROLLER_HOST, port, role="controller")
@@ -323,7 +327,7 @@ class Supervisor:
 
     async def _add(self) -> None:
         """Start one more broker."""
-        broker_id = max(self._brokers(), default=0) + 1
+        broker_id = _new_id(self._brokers())
         node = self._nodes[broker_id] = self._new_broker(broker_id)
         async with node.lock:
             await self._start(broker_id)
@@ -381,6 +385,11 @@ class Supervisor:
         self._controller.died({node.id: node.incarnation for node in ended if node.incarnation})
         for report in reports:
             self._on_report(report)
+
+    def _on_controller_failed(self, reason: str) -> None:
+        """Nobody would elect leaders any more: end all nodes, as if the supervisor had died."""
+        self._failure = reason
+        self._end.set()
 
     def _on_child_ended(self) -> None:
         """The fork server has died, and nobody tells any more when a broker ends: end them all."""
@@ -456,7 +465,7 @@ class Supervisor:
         try:
             told = await self._obey(str(request.get("command")), request)
         except ShoalError as error:
-            return {"error": str(error), "remedy": error.remedy}
+            return _told(error)
         return self._status() | told
 
     async def _obey(self, command: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -536,9 +545,21 @@ class Supervisor:
 def _broker_ids(folder: ClusterFolder, wanted: int) -> list[int]:
     """The brokers that the folder has, and as many new ones as are missing."""
     known = sorted(folder.ports)
-    first_new = known[-1] + 1 if known else 1
-    missing = max(0, wanted - len(known))
-    return [*known, *range(first_new, first_new + missing)]
+    ids = list(known)
+    while len(ids) < wanted:
+        ids.append(_new_id(ids))
+    return sorted(ids)
+
+
+def _new_id(taken: Sequence[int]) -> int:
+    """The id after the last one; where there is none, one that was given back."""
+    after_last = max(taken, default=0) + 1
+    if after_last <= MOST_BROKERS:
+        return after_last
+    free = set(range(1, MOST_BROKERS + 1)) - set(taken)
+    if not free:
+        raise UsageError(f"a cluster has at most {MOST_BROKERS} brokers")
+    return min(free)
 
 
 def _reserve(node: NodeState) -> None:
@@ -557,7 +578,7 @@ def _reserved(host: str, port: int) -> socket.socket:
     except OSError as error:
         reservation.close()
         raise SystemFailure(
-            f"port {port} of {host} cannot be had: {os.strerror(error.errno or 0)}",
+            f"port {port} of {host} cannot be had: {error.strerror}",
             remedy="end what uses it; the clients of this cluster know it by that port",
         ) from error
     return reservation
@@ -566,6 +587,11 @@ def _reserved(host: str, port: int) -> socket.socket:
 def _signal(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def _told(error: ShoalError) -> dict[str, Any]:
+    is_usage = isinstance(error, UsageError)
+    return {"error": str(error), "remedy": error.remedy, "is_usage": is_usage}
 
 
 def _tell(answer: dict[str, Any]) -> None:
@@ -595,7 +621,10 @@ def main() -> None:
             forks.close()
     except ShoalError as error:
         _logger.info("%s", error)
-        _tell({"error": str(error), "remedy": error.remedy})
+        _tell(_told(error))
+    except OSError as error:
+        _logger.info("%s", error, exc_info=True)
+        _tell({"error": f"the cluster's folder cannot be used: {error}", "remedy": None})
     finally:
         if spec.temporary:
             shutil.rmtree(spec.directory, ignore_errors=True)

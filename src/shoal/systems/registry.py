@@ -8,6 +8,7 @@ Rules:
 - To take a cluster down is to end its owner, since every engine's nodes end with it.
 """
 
+import itertools
 import json
 import os
 import re
@@ -126,6 +127,17 @@ def check_name(name: str) -> str:
     return name
 
 
+def free_name(word: str) -> str:
+    """A name that no living cluster has: `word`, or one that begins with it."""
+    taken = {entry.name for entry in entries()}
+    return next(name for name in _numbered(word) if name not in taken)
+
+
+def _numbered(word: str) -> Iterator[str]:
+    yield word
+    yield from (f"{word}-{number}" for number in itertools.count(2))
+
+
 def publish(cluster: Publishable) -> None:
     """Writes down a running cluster of this process; again after a node was restarted."""
     me = ProcessIdentity.of(os.getpid())
@@ -158,8 +170,12 @@ def publish(cluster: Publishable) -> None:
 
 
 def withdraw(name: str) -> None:
-    """Forgets a cluster; does nothing if it is not known."""
-    _file(check_name(name)).unlink(missing_ok=True)
+    """Forgets a cluster; does nothing if it is not known, or another process runs it."""
+    file = _file(check_name(name))
+    entry = _read(file)
+    if entry is not None and entry.owner.is_alive() and entry.owner.pid != os.getpid():
+        return
+    file.unlink(missing_ok=True)
 
 
 def entries() -> list[Entry]:

@@ -8,7 +8,6 @@ Whoever sends what is not understood is cut off, and so is one who does not read
 
 import asyncio
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -49,7 +48,7 @@ class ControllerServer:
         except OSError as error:
             listener.close()
             raise SystemFailure(
-                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
+                f"cannot listen on {host}:{port}: {error.strerror}",
                 remedy="end what listens there, or name another port",
             ) from error
         taken: int = listener.getsockname()[1]
