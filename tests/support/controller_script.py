@@ -19,6 +19,7 @@
     reassign T B..., call_off T
     config TOPIC name=value    a setting; `config *` is for all brokers
     fail B T...                the logs of a broker fail
+    lose B T...                a broker that was registered found its logs cut
     report B T EPOCH END       a replica tells how far its log goes
     controller                 another controller takes over
     wait MS                    time passes
@@ -26,6 +27,7 @@
 """
 
 from collections.abc import Callable
+from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller import requests
@@ -180,10 +182,16 @@ class Scene:
                 self._told.append(f"{answer.partition}: {answer.code.name}: {answer.message}")
 
     def _do_fail(self, words: list[str], _: Options) -> None:
+        self.cluster.ask(requests.ReportFailures(*self._reported(words)))
+
+    def _do_lose(self, words: list[str], _: Options) -> None:
+        self.cluster.ask(requests.ReportLosses(*self._reported(words)))
+
+    def _reported(self, words: list[str]) -> tuple[int, int, list[tuple[UUID, int]]]:
+        """A broker, its epoch, and partitions of which it tells something."""
         broker_id = int(words[0])
         keys = [self.cluster.partition(*_partition(word)).key for word in words[1:]]
-        broker_epoch = self.cluster.processes[broker_id].epoch
-        self.cluster.ask(requests.ReportFailures(broker_id, broker_epoch, keys))
+        return broker_id, self.cluster.processes[broker_id].epoch, keys
 
     def _do_report(self, words: list[str], _: Options) -> None:
         broker_id, epoch, end = int(words[0]), int(words[2]), int(words[3])

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
@@ -38,6 +38,7 @@ from shoal.lite.controller.requests import (
     HeartbeatAnswer,
     NewTopic,
     RegisterBroker,
+    Request,
 )
 from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
 from shoal.lite.coordinator.host import CoordinatorHost
@@ -60,6 +61,7 @@ from shoal.model.topics import TopicPartition
 if TYPE_CHECKING:
     from shoal.lite.api.replica_fetch import ReplicaSession
 
+A = TypeVar("A")
 # How soon to ask again: while nobody answers, and while the broker is fenced.
 _RETRY_S = 0.02
 _SHUTDOWN_PATIENCE_S = 5.0
@@ -149,16 +151,7 @@ class BrokerCore:
         # A process before this one may have ended unseen; then its session ends soon.
         patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
         deadline_s = asyncio.get_running_loop().time() + patience_s
-        while True:
-            try:
-                registered = await self.controller.submit(request)
-                break
-            except Refused as refused:
-                may_end = refused.code == Code.DUPLICATE_BROKER_REGISTRATION
-                is_early = asyncio.get_running_loop().time() < deadline_s
-                if refused.code != Code.NOT_CONTROLLER and not (may_end and is_early):
-                    raise SystemFailure(f"the cluster refuses this broker: {refused}") from refused
-            await asyncio.sleep(_RETRY_S)
+        registered = await self._submitted(request, deadline_s)
         self.replicas.broker_epoch = registered.broker_epoch
         self._is_following = True
         self._left_s.clear()
@@ -167,6 +160,20 @@ class BrokerCore:
         self._is_all_new = False
         self._changed.clear()
         self._follow_coordinators()
+        if losses := self.replicas.losses():
+            await self._submitted(losses, deadline_s)
+
+    async def _submitted(self, request: Request[A], deadline_s: float) -> A:
+        """The answer; until the deadline the process before this one is waited for."""
+        while True:
+            try:
+                return await self.controller.submit(request)
+            except Refused as refused:
+                may_end = refused.code == Code.DUPLICATE_BROKER_REGISTRATION
+                is_early = asyncio.get_running_loop().time() < deadline_s
+                if refused.code != Code.NOT_CONTROLLER and not (may_end and is_early):
+                    raise SystemFailure(f"the cluster refuses this broker: {refused}") from refused
+            await asyncio.sleep(_RETRY_S)
 
     async def enter(self) -> None:
         """Be counted on from now on; returns when this broker leads what it is to lead."""

@@ -68,6 +68,7 @@ class Replicas:
         self._written_marks = _read_marks(folder / HIGH_WATERMARKS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[tuple[UUID, int]] = set()
+        self._lost: list[tuple[UUID, int]] = []
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._by_leader: dict[int, list[Partition]] = {}
         # Leaders to whom followers have come, or follow in another epoch.
@@ -90,11 +91,22 @@ class Replicas:
             # below a mark is then not what is there; a leader tells anew how far it goes.
             self._written_marks.clear()
         self.follow(state, layers, state.partitions())
+        self._lost = [p.record.key for key, p in self.partitions.items() if self._has_lost(key, p)]
         # What is made from now on is new: there is nothing to recover.
         self._ended = Ended.CLEANLY
         self._is_open = True
         self._write_marks_later()
         self._housekeeper.start()
+
+    def _has_lost(self, key: TopicPartition, partition: Partition) -> bool:
+        """Whether there is less in a log than there was when the last process ended."""
+        return partition.log.was_cut or partition.log.end_offset < self._written_marks.get(key, 0)
+
+    def losses(self) -> requests.ReportLosses | None:
+        """To be told before this broker is counted on: whoever has more should lead."""
+        if not self._lost:
+            return None
+        return requests.ReportLosses(self.broker_id, self.broker_epoch, self._lost)
 
     def follow(
         self, state: ClusterState, layers: Layers, changed: Iterable[PartitionRecord]

@@ -80,6 +80,7 @@ CALLS: list[tuple[requests.Request[Any], Any]] = [
     ),
     (requests.Reassign({TopicPartition("t", 1): [1, 2], TopicPartition("t", 2): None}), []),
     (requests.ReportFailures(1, 2, [(TOPIC_ID, 3)]), None),
+    (requests.ReportLosses(1, 2, [(TOPIC_ID, 3)]), None),
     (requests.BrokersDied({1: PROCESS}), None),
 ]
 

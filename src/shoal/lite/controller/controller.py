@@ -95,6 +95,7 @@ class Controller:
             requests.AlterConfigs: self._alter_configs,
             requests.AlterPartitions: self._alter_partitions,
             requests.ReportFailures: self._report_failures,
+            requests.ReportLosses: self._report_losses,
             requests.ReportLogEnds: self._report_log_ends,
             requests.ElectLeaders: leaders.elect_leaders,
             requests.MoveLeader: leaders.move_leader,
@@ -292,6 +293,10 @@ class Controller:
     def _report_failures(self, changes: Changes, report: requests.ReportFailures) -> None:
         self._present(report.broker_id, report.broker_epoch)
         in_sync.fail(changes, report)
+
+    def _report_losses(self, changes: Changes, report: requests.ReportLosses) -> None:
+        self._present(report.broker_id, report.broker_epoch)
+        in_sync.lose(changes, report)
 
     def _report_log_ends(self, changes: Changes, report: requests.ReportLogEnds) -> None:
         self._present(report.broker_id, report.broker_epoch)

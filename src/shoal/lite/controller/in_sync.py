@@ -9,6 +9,7 @@ What is granted has a new partition epoch even if it changes nothing: a leader t
 proposal can be sure that no late copy of it is granted any more.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from shoal.lite.codes import Code, Refused
@@ -22,6 +23,7 @@ from shoal.lite.controller.requests import (
     InSyncAnswer,
     InSyncChange,
     ReportFailures,
+    ReportLosses,
     ShrinkInSync,
 )
 from shoal.lite.controller.state import ClusterState
@@ -48,11 +50,39 @@ def alter_partitions(changes: Changes, request: AlterPartitions) -> list[InSyncA
 
 def fail(changes: Changes, report: ReportFailures) -> None:
     """Rely no longer on logs that cannot be written or read."""
-    for key in report.partitions:
-        name = changes.state.topic_names.get(key[0])
-        partition = None if name is None else changes.state.topics[name].partitions.get(key[1])
+    for partition in _reported(changes.state, report):
+        settle(changes, replace(partition, failed=(*partition.failed, report.broker_id)))
+
+
+def lose(changes: Changes, report: ReportLosses) -> None:
+    """Rely on others where a broker's log is shorter than it was.
+
+    Where there are none it is relied on: a killed process has acknowledged nothing of what it had
+    half written.
+    """
+    without = {report.broker_id}
+    for partition in _reported(changes.state, report):
+        complete = set(partition.in_sync or partition.eligible)
+        if complete != without:
+            settle(
+                changes,
+                replace(
+                    partition,
+                    in_sync=ordered(set(partition.in_sync) - without, partition.replicas),
+                    eligible=ordered(set(partition.eligible) - without, partition.replicas),
+                ),
+            )
+
+
+def _reported(
+    state: ClusterState, report: ReportFailures | ReportLosses
+) -> Iterator[PartitionRecord]:
+    """What a broker tells of that it has a replica of."""
+    for topic_id, index in report.partitions:
+        name = state.topic_names.get(topic_id)
+        partition = None if name is None else state.topics[name].partitions.get(index)
         if partition is not None and report.broker_id in partition.replicas:
-            settle(changes, replace(partition, failed=(*partition.failed, report.broker_id)))
+            yield partition
 
 
 def shrink(changes: Changes, request: ShrinkInSync) -> None:

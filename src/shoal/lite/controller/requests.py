@@ -247,6 +247,19 @@ class ReportFailures(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportLosses(Request[None]):
+    """A broker found less in its logs of these partitions than there was; by topic id and number.
+
+    Told before the broker is counted on. It may be what a killed process had half written, or a
+    damaged file: nobody can tell the two apart.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    partitions: Sequence[tuple[UUID, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class LogEnd:
     """How far a replica's log goes; told under the leader epoch in which there is no leader."""
 

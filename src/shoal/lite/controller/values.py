@@ -39,6 +39,7 @@ _CLASSES: dict[str, type[Any]] = {
         requests.LogEnd,
         requests.ReportLogEnds,
         requests.ReportFailures,
+        requests.ReportLosses,
         requests.PartitionAnswer,
         requests.ElectLeaders,
         requests.MoveLeader,

@@ -87,6 +87,8 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.offline_reason: str | None = None
+        # Whether there was more than could be read when it was opened.
+        self.was_cut = False
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
@@ -115,6 +117,7 @@ class PartitionLog:
                 break
             if not self._open_trusted(segment, is_last=base_offset == bases[-1]):
                 _logger.warning("%s: was changed since it was closed", self.folder)
+                self.was_cut = True
                 ended = Ended.UNKNOWN
                 break
         unsure = bases[len(self._segments) :]
@@ -205,6 +208,7 @@ class PartitionLog:
             self.settings.index_interval_bytes, visit, checks_all=checks_all
         )
         if cut_bytes:
+            self.was_cut = True
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
         elif not is_last:
             segment.seal()

@@ -1,0 +1,71 @@
+"""Files of one broker that were cut or damaged while all were down: the others have it all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from support.lite_clusters import (
+    create_topic,
+    eventually,
+    in_sync,
+    partition_of,
+    read,
+    replicas_are_equal,
+    send,
+)
+
+VALUES = [b"%d" % number for number in range(50)]
+
+
+def cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size - 7)
+
+
+def garble(log: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+
+
+def remove_folder(log: Path) -> None:
+    for path in log.parent.iterdir():
+        path.unlink()
+    log.parent.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("ends", "damage"),
+    [
+        ("killed", cut),
+        ("killed", garble),
+        ("killed", remove_folder),
+        ("cleanly", cut),
+        ("cleanly", remove_folder),
+    ],
+)
+def test_what_one_disk_lost_the_others_have(
+    tmp_path: Path, ends: str, damage: Callable[[Path], None]
+) -> None:
+    cluster = LiteCluster(brokers=3, directory=tmp_path / "c").start()
+    create_topic(cluster, "t", 1, 3)
+    for start in range(0, len(VALUES), 10):
+        assert send(cluster, "t", *VALUES[start : start + 10]) == [None] * 10
+    leader = partition_of(cluster, "t").leader
+    marks = cluster.log_dirs()[leader] / "replication-offset-checkpoint"
+    eventually(lambda: marks.exists() and f"t 0 {len(VALUES)}" in marks.read_text())
+    if ends == "killed":
+        cluster.crash()
+    else:
+        cluster.stop()
+    [log] = (tmp_path / "c" / f"broker-{leader}" / "t-0").glob("*.log")
+    damage(log)
+    cluster.start()
+    try:
+        assert read(cluster, "t") == {0: VALUES}
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+    finally:
+        cluster.stop()
