@@ -32,6 +32,8 @@ def test_the_first_that_was_refused_counts() -> None:
     refusals.note(T0, header(5), EARLY, 0)
     refusals.note(T0, header(6), Refused(Code.NOT_LEADER_OR_FOLLOWER, "2 leads"), 1)
     assert refusals.before(T0, header(6), 2) is EARLY
+    # And it counts as long as what follows it comes.
+    assert refusals.before(T0, header(7), 5_001) is EARLY
 
 
 def test_sequences_begin_anew_behind_the_largest() -> None:
@@ -90,3 +92,22 @@ def test_the_first_batch_of_a_producer_stays_its_first(client: PlainClient) -> N
     client.create_topic("later")
     assert send(1) == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert [send(0), send(1)] == [Code.NONE, Code.NONE]
+
+
+def test_a_new_leader_waits_for_what_the_one_before_it_refused() -> None:
+    with LiteCluster(brokers=2, profile="strict") as cluster:
+        create_topic(cluster, "t", 1, 2)
+
+        def send(sequence: int) -> Code:
+            leader = partition_of(cluster, "t").leader
+            address = next(n for n in cluster.nodes() if n.id == leader)
+            with PlainClient(f"{address.host}:{address.port}") as client:
+                batch = batch_of(b"x", producer=(902, 0, sequence))
+                return Code(client.produce("t", batch).error_code)
+
+        assert send(0) == Code.NONE
+        assert send(2) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        cluster.move_leader("t", 0, 3 - partition_of(cluster, "t").leader)
+        eventually(lambda: send(0) == Code.NONE)
+        assert send(2) == Code.NOT_LEADER_OR_FOLLOWER
+        assert [send(1), send(2)] == [Code.NONE, Code.NONE]

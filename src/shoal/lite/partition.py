@@ -45,6 +45,7 @@ from shoal.lite.transactions.guards import Guard, Guards
 OnAcked = Callable[[Code], None]
 # More are taken together: consumers are then told a little later of what is committed.
 _MOST_UNREAD_PIECES = 1000
+_NEW_LEADER_MS = 5_000
 _logger = logging.getLogger(__name__)
 
 
@@ -71,6 +72,7 @@ class Partition:
     """A replica that leads or follows."""
 
     __slots__ = (
+        "_assigned_ms",
         "_deletions",
         "_host",
         "_loop",
@@ -125,6 +127,7 @@ class Partition:
         # What was not committed when consumers were last told: where each piece ends, its bytes.
         self._unread: deque[tuple[int, int]] = deque()
         self._written_ms = 0
+        self._assigned_ms = 0
         # How long before the last write the one before it was.
         self.write_gap_ms = 0
         # Who waits until all live replicas have deleted what lies before an offset.
@@ -155,6 +158,11 @@ class Partition:
         log = self.log
         return max(log.producers.first_unstable_offset(self.high_watermark), log.start_offset)
 
+    def has_new_leader(self) -> bool:
+        """Whether what clients sent to the leader before may still be on its way to this one."""
+        age_ms = monotonic_ms() - self._assigned_ms
+        return self.record.leader_epoch > 0 and age_ms < _NEW_LEADER_MS
+
     # Metadata
 
     def assign(self, record: PartitionRecord, settings: ReplicationSettings) -> None:
@@ -175,6 +183,7 @@ class Partition:
             self._host.on_failed(self)
         role = self.replica.role
         if role is not was or role.leader_epoch != was_epoch:
+            self._assigned_ms = now_ms
             leads = "leads" if self.replica.leader is not None else f"follows {record.leader}"
             news = f"{self!r}: {leads} in epoch {record.leader_epoch}, in sync {record.in_sync}"
             _logger.info("%s", news)

@@ -6,7 +6,8 @@ is out of order. Clients that hear so begin a new epoch, and librdkafka sends ag
 other partitions may have got already: written twice (its issue 4953). And where nothing of the
 producer is known, any sequence is taken for its first: then it is the early batch that is out of
 order when it comes again. So what follows a batch that was refused for the moment is refused like
-it, until that comes again.
+it, until that comes again. A leader that is new does the same with what is ahead: the leader
+before it may have refused what is missing.
 
 No input or output: the caller says what time it is.
 """
@@ -55,11 +56,13 @@ class Refusals:
         """A batch was refused."""
         if header.producer_id < 0 or refused.code not in _FOR_THE_MOMENT:
             return
-        if self.before(partition, header, now_ms) is None:
-            if len(self._early) >= _MOST:
-                self._early.clear()
-            early = _Early(header.producer_epoch, header.base_sequence, now_ms, refused)
-            self._early[partition, header.producer_id] = early
+        key = partition, header.producer_id
+        if self.before(partition, header, now_ms) is not None:
+            self._early[key] = self._early[key]._replace(refused_ms=now_ms)
+            return
+        if len(self._early) >= _MOST:
+            self._early.clear()
+        self._early[key] = _Early(header.producer_epoch, header.base_sequence, now_ms, refused)
 
     def before(self, partition: TopicPartition, header: BatchHeader, now_ms: int) -> Refused | None:
         """Why a batch that comes before this one was refused; None if none was, or it is back."""

@@ -34,7 +34,8 @@ from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.codes import Code, Refused
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
 from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE, unpack_header
+from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
+from shoal.lite.partition import Partition
 from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -172,13 +173,14 @@ def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: in
 def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
     if item.topic in INTERNAL_TOPICS and call.request.header.client_id != _ADMIN_CLIENT_ID:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {item.topic}")
+    key = TopicPartition(item.topic, item.partition)
     partition = core.partition(item.topic, item.partition)
     rules = partition.rules
     records = item.records
     header = header_of_only_batch(records, call.request.version)
     guard = None
     if call.joining is not None:
-        guard = call.joining.guard_of(TopicPartition(item.topic, item.partition))
+        guard = call.joining.guard_of(key)
     partition.leader.check_acks(call.acks)
     check_batch(records, header, rules)
     header = apply_timestamps(records, header, rules, now_ms)
@@ -189,7 +191,6 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
         call.waits_for.add(place)
     early = None
     if core.refusals:
-        key = TopicPartition(item.topic, item.partition)
         early = core.refusals.before(key, header, now_ms)
     if early is not None and not partition.log.producers.knows_batches_of(header.producer_id):
         raise early
@@ -203,10 +204,8 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
             guard=guard,
         )
     except Refused as refused:
-        if early is not None and refused.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            raise early from refused
-        raise
-    if early is not None:
+        raise _in_turn(partition, header, refused, early) from refused
+    if core.refusals:
         core.refusals.written(key, header)
     return ProduceAnswer(
         item.topic,
@@ -215,6 +214,18 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
         append_time_ms=now_ms if rules.uses_append_time else -1,
         log_start_offset=partition.log.start_offset,
     )
+
+
+def _in_turn(
+    partition: Partition, header: BatchHeader, refused: Refused, early: Refused | None
+) -> Refused:
+    """What to say to a batch that was not written: what lies before it may be on its way."""
+    if refused.code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return refused
+    if early is None and partition.has_new_leader() and partition.log.producers.is_ahead(header):
+        # The leader before this one has refused what is missing, and it will come.
+        return Refused(Code.NOT_LEADER_OR_FOLLOWER, f"{refused}; its leader is new")
+    return early or refused
 
 
 def _refused(item: ProducedPartition, refused: Refused) -> ProduceAnswer:

@@ -185,6 +185,14 @@ class ProducerStates:
             and _same(producer, header) is not None
         )
 
+    def is_ahead(self, header: BatchHeader) -> bool:
+        """Whether something of its producer is missing before a batch."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return False
+        distance = (header.base_sequence - sequence_after(producer.last_sequence, 1)) % (1 << 31)
+        return 0 < distance < 1 << 30
+
     def knows_batches_of(self, producer_id: int) -> bool:
         producer = self._producers.get(producer_id)
         return producer is not None and bool(producer.batches)
