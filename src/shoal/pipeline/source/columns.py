@@ -2,9 +2,13 @@
 
 Two shapes: records, with the columns of Spark's own Kafka connector, and batches, with the
 fields of their headers and their bytes as they are.
+
+Arrow's arrays are made of numpy's memory (`_fixed`) and not by `pa.array`: that looks each time
+for a pandas that may not be installed, and takes longer for it than for all the rest.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -50,11 +54,11 @@ def record_rows(
     columns = {
         "key": _binary(records.keys(), rows),
         "value": _binary(records.values(), rows),
-        "topic": pa.repeat(log.topic, len(offsets)),
+        "topic": pa.repeat(_text(log.topic), len(offsets)),
         "partition": pa.repeat(pa.scalar(log.partition, pa.int32()), len(offsets)),
-        "offset": pa.array(offsets),
+        "offset": _fixed(offsets, np.int64),
         "timestamp": _times(records.timestamp[rows]),
-        "timestampType": pa.array(np.repeat(types, counts)[rows]),
+        "timestampType": _fixed(np.repeat(types, counts)[rows], np.int32),
     }
     if headers:
         places = range(len(records)) if isinstance(rows, slice) else rows.tolist()
@@ -65,20 +69,33 @@ def record_rows(
     return pa.RecordBatch.from_pydict(columns)
 
 
+@lru_cache(maxsize=1024)
+def _text(value: str) -> Any:
+    return pa.scalar(value, pa.string())
+
+
 def _binary(column: ByteColumn, rows: Any) -> Any:
     """Byte strings that lie apart as one Arrow array."""
     chosen = ByteColumn(column.data, column.start[rows], column.length[rows])
     data, offsets = gather_columns(chosen)
-    is_null = chosen.length < 0
-    bits = np.packbits(~is_null, bitorder="little") if is_null.any() else None
-    buffers = [None if bits is None else pa.py_buffer(bits)]
-    buffers += [pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [_present(chosen.length >= 0), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(chosen.length), buffers)
 
 
 def _times(milliseconds: Any) -> Any:
     """Kafka's times as Arrow's; a record without one has none."""
-    return pa.array(milliseconds * 1000, _TIME, mask=milliseconds < 0)
+    microseconds = pa.py_buffer(milliseconds.astype(np.int64) * 1000)
+    buffers = [_present(milliseconds >= 0), microseconds]
+    return pa.Array.from_buffers(_TIME, len(milliseconds), buffers)
+
+
+def _present(flags: Any) -> Any:
+    """Arrow's bitmap of what is not null; None if all is there."""
+    return None if flags.all() else pa.py_buffer(_bits(flags))
+
+
+def _bits(flags: Any) -> Any:
+    return np.packbits(flags, bitorder="little")
 
 
 def batch_rows(log: TopicPartition, batches: Sequence[Batch], records: memoryview) -> Any:
@@ -87,29 +104,36 @@ def batch_rows(log: TopicPartition, batches: Sequence[Batch], records: memoryvie
     count = len(heads)
     attributes = heads["attributes"]
     columns = {
-        "topic": pa.repeat(log.topic, count),
+        "topic": pa.repeat(_text(log.topic), count),
         "partition": pa.repeat(pa.scalar(log.partition, pa.int32()), count),
-        "baseOffset": _whole(heads["base_offset"], np.int64),
-        "lastOffset": _whole(heads["base_offset"] + heads["last_offset_delta"], np.int64),
-        "records": _whole(heads["record_count"], np.int32),
-        "leaderEpoch": _whole(heads["leader_epoch"], np.int32),
-        "codec": _CODECS.take(_whole(attributes & CODEC_MASK, np.int32)),
-        "timestampType": _whole(attributes & TIMESTAMP_TYPE_BIT != 0, np.int32),
-        "baseTimestamp": _times(heads["base_timestamp"].astype(np.int64)),
-        "maxTimestamp": _times(heads["max_timestamp"].astype(np.int64)),
-        "producerId": _whole(heads["producer_id"], np.int64),
-        "producerEpoch": _whole(heads["producer_epoch"], np.int32),
-        "baseSequence": _whole(heads["base_sequence"], np.int32),
-        "isTransactional": pa.array(attributes & TRANSACTIONAL_BIT != 0),
-        "isControl": pa.array(attributes & CONTROL_BIT != 0),
-        "crc": _whole(heads["crc"], np.int64),
+        "baseOffset": _fixed(heads["base_offset"], np.int64),
+        "lastOffset": _fixed(heads["base_offset"] + heads["last_offset_delta"], np.int64),
+        "records": _fixed(heads["record_count"], np.int32),
+        "leaderEpoch": _fixed(heads["leader_epoch"], np.int32),
+        "codec": _CODECS.take(_fixed(attributes & CODEC_MASK, np.int32)),
+        "timestampType": _fixed(attributes & TIMESTAMP_TYPE_BIT != 0, np.int32),
+        "baseTimestamp": _times(heads["base_timestamp"]),
+        "maxTimestamp": _times(heads["max_timestamp"]),
+        "producerId": _fixed(heads["producer_id"], np.int64),
+        "producerEpoch": _fixed(heads["producer_epoch"], np.int32),
+        "baseSequence": _fixed(heads["base_sequence"], np.int32),
+        "isTransactional": _flags(attributes & TRANSACTIONAL_BIT != 0),
+        "isControl": _flags(attributes & CONTROL_BIT != 0),
+        "crc": _fixed(heads["crc"], np.int64),
         "bytes": _side_by_side([batch.size for batch in batches], records),
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _whole(numbers: Any, kind: type[np.generic]) -> Any:
-    return pa.array(numbers.astype(kind))
+def _fixed(numbers: Any, kind: type[np.generic]) -> Any:
+    """Whole numbers, none of them null."""
+    memory = pa.py_buffer(np.ascontiguousarray(numbers, dtype=kind))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(numbers), [None, memory])
+
+
+def _flags(flags: Any) -> Any:
+    buffers = [None, pa.py_buffer(_bits(flags))]
+    return pa.Array.from_buffers(pa.bool_(), len(flags), buffers)
 
 
 def _side_by_side(sizes: Sequence[int], data: memoryview) -> Any:

@@ -26,6 +26,8 @@ from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.fetch import FetchedPartition
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
+# One fetch is being received while Spark takes the last, and what came before is freed late.
+_SPARES: Final = {"shoal.receive.spares": "3"}
 _PAUSE_S: Final = 0.1
 _PATIENCE_S: Final = 60.0
 
@@ -34,14 +36,17 @@ def read_range(query: Query, part: Range) -> Iterator[Any]:
     """Everything in the range. Runs an event loop of its own."""
     keep_freed_memory()
     with asyncio.Runner() as runner:
+        # Not `runner.run`: for Ctrl-C, which is not for Spark's workers, it prints all rows to
+        # a string each time.
+        run = runner.get_loop().run_until_complete
         reader = _RangeReader(query, part)
         try:
-            runner.run(reader.open())
-            while (rows := runner.run(reader.next())) is not None:
+            run(reader.open())
+            while (rows := run(reader.next())) is not None:
                 if rows.num_rows:
                     yield rows
         finally:
-            runner.run(reader.close())
+            run(reader.close())
     spare_what_is_loaded()
 
 
@@ -50,7 +55,7 @@ class _RangeReader:
         self._query = query
         self._part = part
         self._position = part.start
-        self._client = Client(dict(query.properties))
+        self._client = Client(_SPARES | dict(query.properties))
         self._isolation = query.properties.get("isolation.level", "read_uncommitted")
         self._under_way: asyncio.Task[FetchedPartition] | None = None
         self._progress_s = time.monotonic()
