@@ -13,6 +13,10 @@ T0 = TopicPartition("t", 0)
 EARLY = Refused(Code.NOT_ENOUGH_REPLICAS, "1 of 2")
 
 
+def is_early(found: Refused | None) -> bool:
+    return found is not None and (found.code, str(found)) == (EARLY.code, str(EARLY))
+
+
 def header(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> BatchHeader:
     return unpack_header(memoryview(batch_of(b"x", producer=(producer_id, epoch, sequence))))
 
@@ -20,7 +24,7 @@ def header(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> BatchHeade
 def test_only_what_follows_is_held_back() -> None:
     refusals = Refusals()
     refusals.note(T0, header(5), EARLY, 0)
-    assert refusals.before(T0, header(6), 1) is EARLY
+    assert is_early(refusals.before(T0, header(6), 1))
     assert refusals.before(T0, header(4), 1) is None
     assert refusals.before(T0, header(5), 1) is None
     assert refusals.before(T0, header(6, producer_id=8), 1) is None
@@ -31,15 +35,15 @@ def test_the_first_that_was_refused_counts() -> None:
     refusals = Refusals()
     refusals.note(T0, header(5), EARLY, 0)
     refusals.note(T0, header(6), Refused(Code.NOT_LEADER_OR_FOLLOWER, "2 leads"), 1)
-    assert refusals.before(T0, header(6), 2) is EARLY
+    assert is_early(refusals.before(T0, header(6), 2))
     # And it counts as long as what follows it comes.
-    assert refusals.before(T0, header(7), 5_001) is EARLY
+    assert is_early(refusals.before(T0, header(7), 5_001))
 
 
 def test_sequences_begin_anew_behind_the_largest() -> None:
     refusals = Refusals()
     refusals.note(T0, header(2**31 - 1), EARLY, 0)
-    assert refusals.before(T0, header(0), 1) is EARLY
+    assert is_early(refusals.before(T0, header(0), 1))
 
 
 def test_it_ends_with_a_new_epoch_with_time_or_when_all_is_well() -> None:

@@ -38,7 +38,9 @@ class _Early(NamedTuple):
     producer_epoch: int
     sequence: int
     refused_ms: int
-    refused: Refused
+    # Not the exception: its traceback holds the whole request.
+    code: Code
+    message: str
 
 
 class Refusals:
@@ -62,7 +64,9 @@ class Refusals:
             return
         if len(self._early) >= _MOST:
             self._early.clear()
-        self._early[key] = _Early(header.producer_epoch, header.base_sequence, now_ms, refused)
+        self._early[key] = _Early(
+            header.producer_epoch, header.base_sequence, now_ms, refused.code, str(refused)
+        )
 
     def before(self, partition: TopicPartition, header: BatchHeader, now_ms: int) -> Refused | None:
         """Why a batch that comes before this one was refused; None if none was, or it is back."""
@@ -74,7 +78,8 @@ class Refusals:
             del self._early[partition, header.producer_id]
             return None
         distance = (header.base_sequence - early.sequence) % _SEQUENCES
-        return early.refused if 0 < distance < _SEQUENCES // 2 else None
+        is_later = 0 < distance < _SEQUENCES // 2
+        return Refused(early.code, early.message) if is_later else None
 
     def written(self, partition: TopicPartition, header: BatchHeader) -> None:
         """A batch was taken: those before it are there, and what follows may come."""
