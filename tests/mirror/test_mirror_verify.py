@@ -36,7 +36,9 @@ def _messages(count: int = COUNT) -> Sent:
 
 def _send(cluster: LiteCluster, topic: str, messages: Sent, *, batch: int = 20) -> None:
     properties = {"bootstrap.servers": cluster.bootstrap, "batch.num.messages": batch}
-    with Producer({**properties, "linger.ms": 5, "compression.type": "lz4", **SILENT}) as producer:
+    # Long enough for full batches also where this process has to wait for its turn.
+    properties |= {"linger.ms": 10_000, "compression.type": "lz4"}
+    with Producer({**properties, **SILENT}) as producer:
         for key, value, timestamp in messages:
             producer.produce(topic, value, key, partition=0, timestamp=timestamp)
         assert producer.flush(30) == 0

@@ -73,6 +73,10 @@ class AsyncLiteCluster:
     async def status(self) -> list[NodeStatus]:
         return await _finished(self.cluster.status)
 
+    async def check_supervisor(self) -> None:
+        """`UnreachableError` if the supervisor has ended, and all nodes with it."""
+        await _finished(self.cluster.check_supervisor)
+
     async def nodes(self) -> list[Node]:
         return await _finished(self.cluster.nodes)
 

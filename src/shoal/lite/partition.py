@@ -159,9 +159,9 @@ class Partition:
         return max(log.producers.first_unstable_offset(self.high_watermark), log.start_offset)
 
     def has_new_leader(self) -> bool:
-        """Whether what clients sent to the leader before may still be on its way to this one."""
-        age_ms = monotonic_ms() - self._assigned_ms
-        return self.record.leader_epoch > 0 and age_ms < _NEW_LEADER_MS
+        """Whether what another leader has refused may still be on its way to this one."""
+        may_be_another = len(self.record.replicas) > 1 and self.record.leader_epoch > 0
+        return may_be_another and monotonic_ms() - self._assigned_ms < _NEW_LEADER_MS
 
     # Metadata
 
