@@ -77,6 +77,8 @@ async def test_topics_configs_partitions_and_records_are_administered(
         cluster = await admin.describe_cluster()
         assert [broker.node_id for broker in cluster.brokers] == [1]
         made = await admin.create_topics([NewTopic("a", 2, 1, {"retention.ms": "-1"})])
+        # A broker hears of a new topic a moment later than the controller.
+        await client.leader(TopicPartition("a", 0))
         assert made["a"] == (await client.metadata(["a"])).topics["a"].topic_id
         with pytest.raises(KafkaError, match=r"a: TOPIC_ALREADY_EXISTS \(36\)"):
             await admin.create_topics([NewTopic("a", 2, 1)])

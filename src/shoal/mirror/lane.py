@@ -26,7 +26,7 @@ from typing import Final
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
-from shoal.client.errors import ClientError, ProducerFenced, error_for
+from shoal.client.errors import ClientError, KafkaError, ProducerFenced, error_for
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.sender import Result
@@ -122,8 +122,12 @@ class TransactionLane:
             try:
                 async with self._turn:
                     return await self._take_over(wanted)
-            except ProducerFenced as error:
-                if self._backoff.failures >= MOST_FENCINGS:
+            except KafkaError as error:
+                # Whose transaction was aborted by a fencing may hear of its state first.
+                is_fenced = (
+                    isinstance(error, ProducerFenced) or error.code == Code.INVALID_TXN_STATE
+                )
+                if not is_fenced or self._backoff.failures >= MOST_FENCINGS:
                     raise
                 _log.info("%s was fenced while it began: %s", self._id, error)
                 await asyncio.sleep(self._backoff.failed())
