@@ -47,6 +47,8 @@ def test_rubbish_costs_the_connection(
 
 
 def test_random_frames(client: PlainClient, cluster: LiteCluster, topic: str) -> None:
+    # Other tests ran before, in whatever order; what they made it take does not count here.
+    before_mb = memory_mb(cluster)
     chance = random.Random(7)
     connections = 0
     vandal = PlainClient(cluster.bootstrap)
@@ -64,8 +66,7 @@ def test_random_frames(client: PlainClient, cluster: LiteCluster, topic: str) ->
     vandal.close()
     assert connections > 10
     assert client.produce(topic, batch_of(b"still here")).error_code == 0
-    # All messages of the protocol are loaded by now, and other tests have used the broker before.
-    assert memory_mb(cluster) < 150
+    assert memory_mb(cluster) - before_mb < 60
 
 
 @pytest.fixture

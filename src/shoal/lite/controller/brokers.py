@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.changes import Changes
-from shoal.lite.controller.partitions import ordered, settle
+from shoal.lite.controller.partitions import ordered, settle, without
 from shoal.lite.controller.records import NO_LEADER, BrokerRecord, BrokerRemovedRecord
 from shoal.lite.controller.requests import RegisterBroker
 from shoal.lite.controller.state import ClusterState
@@ -72,16 +72,8 @@ def _has_its_data(before: BrokerRecord, request: RegisterBroker) -> bool:
 def _drop(changes: Changes, broker_id: int) -> None:
     for partition in changes.partitions_of(broker_id):
         if broker_id in partition.in_sync or broker_id in partition.eligible:
-            without = {broker_id}
-            settle(
-                changes,
-                replace(
-                    partition,
-                    in_sync=ordered(set(partition.in_sync) - without, partition.replicas),
-                    eligible=ordered(set(partition.eligible) - without, partition.replicas),
-                    lost=ordered({*partition.lost, broker_id}, partition.replicas),
-                ),
-            )
+            lost = ordered({*partition.lost, broker_id}, partition.replicas)
+            settle(changes, replace(without(partition, broker_id), lost=lost))
 
 
 def _forget_failures(changes: Changes, broker_id: int) -> None:

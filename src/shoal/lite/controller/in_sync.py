@@ -15,7 +15,7 @@ from dataclasses import replace
 from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.changes import Changes
 from shoal.lite.controller.lookup import existing_partition
-from shoal.lite.controller.partitions import ordered, renew, settle
+from shoal.lite.controller.partitions import ordered, renew, settle, without
 from shoal.lite.controller.records import PartitionRecord
 from shoal.lite.controller.requests import (
     UNKNOWN_EPOCH,
@@ -60,18 +60,10 @@ def lose(changes: Changes, report: ReportLosses) -> None:
     Where there are none it is relied on: a killed process has acknowledged nothing of what it had
     half written.
     """
-    without = {report.broker_id}
     for partition in _reported(changes.state, report):
         complete = set(partition.in_sync or partition.eligible)
-        if complete != without:
-            settle(
-                changes,
-                replace(
-                    partition,
-                    in_sync=ordered(set(partition.in_sync) - without, partition.replicas),
-                    eligible=ordered(set(partition.eligible) - without, partition.replicas),
-                ),
-            )
+        if complete != {report.broker_id}:
+            settle(changes, without(partition, report.broker_id))
 
 
 def _reported(

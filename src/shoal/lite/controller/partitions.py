@@ -83,6 +83,16 @@ def ordered(members: Iterable[int], replicas: Sequence[int]) -> tuple[int, ...]:
     return tuple(broker_id for broker_id in replicas if broker_id in members)
 
 
+def without(partition: PartitionRecord, broker_id: int) -> PartitionRecord:
+    """A partition that relies no longer on what a broker has of it."""
+    gone = {broker_id}
+    return replace(
+        partition,
+        in_sync=ordered(set(partition.in_sync) - gone, partition.replicas),
+        eligible=ordered(set(partition.eligible) - gone, partition.replicas),
+    )
+
+
 def _reassigned(state: ClusterState, wanted: PartitionRecord) -> PartitionRecord:
     """Ends a reassignment as soon as what it leaves can be relied on.
 
