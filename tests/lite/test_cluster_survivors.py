@@ -1,6 +1,8 @@
 """What is promised when brokers, all nodes, or disks are lost: the last copy is enough."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,24 @@ def test_all_but_one_are_killed_and_the_others_return(brokers: int, profile: str
         assert [value for value in values if value != b"c"] == [b"a", b"b", b"d"]
         assert (b"c" in values) or not may_write
         eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+@pytest.mark.parametrize("size_bytes", [100, 50_000])
+@pytest.mark.parametrize("profile", ["default", "strict"])
+def test_the_last_one_serves_what_was_acknowledged_a_moment_ago(
+    profile: str, size_bytes: int
+) -> None:
+    values = [bytes([number]) * size_bytes for number in range(20)]
+    with LiteCluster(brokers=3, profile=profile) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        leader = partition_of(cluster, "t").leader
+        last = min({1, 2, 3} - {leader})
+        doomed = [node.pid for node in cluster.nodes() if node.id != last]
+        assert send(cluster, "t", *values) == [None] * len(values)
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: partition_of(cluster, "t").leader == last)
+        assert read(cluster, "t")[0] == values
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ Rules of this file:
 - The metadata decides who leads. Whoever waits for a leader that is none any more is told.
 - Consumers read below the high watermark, followers up to the end of the log. So the first are
   woken when the high watermark moves, the others when anything is appended too.
+- What is committed is told to the followers before it is told to the producer: any of them may be
+  the last one a moment later, and serves what it knows to be committed. Nobody waits long for a
+  follower that does not ask.
 - Nothing polls: an event is followed by `settle`, and one timer waits for the next deadline.
 - A log that fails is told to the controller, so that another replica leads.
 """
@@ -46,6 +49,8 @@ OnAcked = Callable[[Code], None]
 # More are taken together: consumers are then told a little later of what is committed.
 _MOST_UNREAD_PIECES = 1000
 _NEW_LEADER_MS = 5_000
+# How long a producer waits at most for the followers to be told.
+_TELLING_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
@@ -76,10 +81,11 @@ class Partition:
         "_deletions",
         "_host",
         "_loop",
+        "_telling_timer",
         "_timer",
         "_unread",
+        "_untold",
         "_woken_high_watermark",
-        "_written_ms",
         "followers",
         "guards",
         "is_gone",
@@ -89,7 +95,6 @@ class Partition:
         "record",
         "replica",
         "rules",
-        "write_gap_ms",
     )
 
     def __init__(
@@ -126,10 +131,11 @@ class Partition:
         self._woken_high_watermark = self.high_watermark
         # What was not committed when consumers were last told: where each piece ends, its bytes.
         self._unread: deque[tuple[int, int]] = deque()
-        self._written_ms = 0
         self._assigned_ms = 0
-        # How long before the last write the one before it was.
-        self.write_gap_ms = 0
+        # Producers whose records are committed: up to where the followers have to be told that
+        # first, and until when that is waited for.
+        self._untold: deque[tuple[int, float, OnAcked]] = deque()
+        self._telling_timer: asyncio.TimerHandle | None = None
         # Who waits until all live replicas have deleted what lies before an offset.
         self._deletions: list[tuple[int, asyncio.Future[Code]]] = []
 
@@ -191,6 +197,7 @@ class Partition:
                 tracer.current.event(news)
             self.guards.clear()
             self._unread.clear()
+            self._acknowledge_all()
             self._tell_gone()
             if self.replica.follower is not None:
                 self._host.on_follower(self)
@@ -208,6 +215,7 @@ class Partition:
         if leader is not None:
             leader.resign()
             _complete(leader.completed())
+        self._acknowledge_all()
         self._tell_gone()
         if self._timer is not None:
             self._timer.cancel()
@@ -333,8 +341,6 @@ class Partition:
         end_offset = appended.base_offset + header.last_offset_delta + 1
         if not appended.is_duplicate:
             self._note_unread(end_offset, header.size)
-            self.write_gap_ms = now_ms - self._written_ms
-            self._written_ms = now_ms
             if tracer.current is not None:
                 count, offset = header.record_count, appended.base_offset
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
@@ -373,7 +379,12 @@ class Partition:
         leader = self.replica.leader
         if leader is None:
             return
-        _complete(leader.completed())
+        for on_acked, code in leader.completed():
+            if code == Code.NONE:
+                until_s = self._loop.time() + _TELLING_S
+                self._untold.append((leader.high_watermark, until_s, on_acked))
+            else:
+                on_acked(code)
         if self._deletions:
             self._settle_deletions(leader)
         proposal = leader.take_proposal()
@@ -382,7 +393,38 @@ class Partition:
         if self._wake_readers():
             for waiter in self.followers:
                 waiter.on_more(0)
+        self._acknowledge(leader)
         self._arm(leader)
+
+    def on_told(self) -> None:
+        """What is committed was told to a follower."""
+        if self._untold and self.replica.leader is not None:
+            self._acknowledge(self.replica.leader)
+
+    def _acknowledge(self, leader: LeaderPartition) -> None:
+        """Tell producers what all followers in sync were told, or did not ask for in time."""
+        untold = self._untold
+        if not untold:
+            return
+        told_offset = leader.told_offset
+        while untold and untold[0][0] <= told_offset:
+            untold.popleft()[2](Code.NONE)
+        if untold and self._telling_timer is None:
+            self._telling_timer = self._loop.call_at(untold[0][1], self._on_telling_late)
+
+    def _on_telling_late(self) -> None:
+        self._telling_timer = None
+        untold = self._untold
+        now_s = self._loop.time()
+        while untold and untold[0][1] <= now_s:
+            untold.popleft()[2](Code.NONE)
+        if untold:
+            self._telling_timer = self._loop.call_at(untold[0][1], self._on_telling_late)
+
+    def _acknowledge_all(self) -> None:
+        """This replica leads no more, but what was committed is."""
+        while self._untold:
+            self._untold.popleft()[2](Code.NONE)
 
     def _wake_readers(self) -> bool:
         """Tell consumers if there is more for them; says whether there is."""

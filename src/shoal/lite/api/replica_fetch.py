@@ -8,8 +8,9 @@ Rules of this file:
   (`FetchVerdict`) stands until then.
 - A fetch is held until there are records for any of its partitions; what goes wrong with one is
   answered at once, and the partition leaves the session.
-- News of the high watermark alone are held for a moment where records flow: these bring it
-  along, and an answer for every commit would double the requests. Elsewhere they leave at once.
+- News of the high watermark leave at once, with the next records if there are any. Producers are
+  told after the followers: whoever is left alone with too few in sync can only serve what it
+  knows to be committed.
 - Large batches are held for a moment too, so that a follower gets several at once: a producer
   that gathers so much has waited for longer than that.
 - If the leadership has changed while a fetch was held, nothing is given.
@@ -30,8 +31,6 @@ from shoal.lite.replication.messages import ReplicaFetch
 from shoal.wire.fetch import NO_SESSION_ID, EpochEnd, FetchPartition, FetchRequest, PartitionAnswer
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-# Short: whoever is left alone with too few in sync can only serve what it knows to be committed.
-_NEWS_PATIENCE_MS = 5
 # How long large batches are held, and from which size on.
 _GATHERING_S = 0.001
 _GATHERED_BYTES = 16 * 1024
@@ -123,6 +122,8 @@ class ReplicaSession:
         self._timer: asyncio.TimerHandle | None = None
         self._is_finishing = False
         self._uses_ids = True
+        # Where producers may be told now what the follower was told.
+        self._told_partitions: list[Partition] = []
 
     def check_turn(self, epoch: int) -> None:
         """Refuse a request out of turn."""
@@ -138,9 +139,14 @@ class ReplicaSession:
         """Hear what the follower has, and tell it what is new, now or when there is something."""
         self._hear(request, fetch)
         self._request, self._fetch = request, fetch
-        if wait_ms <= 0 or any(item.has_records for item in self._marked.values()):
-            return self._answer()
-        return self._hold(wait_ms)
+        if wait_ms > 0 and not any(map(self._is_urgent, self._marked.values())):
+            return self._hold(wait_ms)
+        answer = self._answer()
+        self._let_acknowledge()
+        return answer
+
+    def _is_urgent(self, item: _Item) -> bool:
+        return item.has_records or item.has_news(self._replica_id)
 
     def end(self) -> None:
         """The follower is not expected to come back to it."""
@@ -193,7 +199,7 @@ class ReplicaSession:
         item.leader, item.leader_epoch = leader, leader.leader_epoch
         item.answer = self._objection(item, leader, now_ms, replica_epoch)
         partition.settle()
-        if item.has_records or item.has_news(self._replica_id):
+        if self._is_urgent(item):
             self._marked[item.key] = item
         else:
             self._marked.pop(item.key, None)
@@ -233,11 +239,7 @@ class ReplicaSession:
     def _hold(self, wait_ms: int) -> "asyncio.Future[Answer]":
         future = self._held = self._loop.create_future()
         self._is_finishing = False
-        wait_s = wait_ms / 1000
-        patience_s = self._news_patience_s()
-        if patience_s is not None:
-            wait_s = min(wait_s, patience_s)
-        self._timer = self._loop.call_later(wait_s, self._finish)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
         # Also when the follower has gone and the connection cancels the future.
         future.add_done_callback(self._let_go)
         return future
@@ -251,18 +253,6 @@ class ReplicaSession:
         if future.cancelled():
             self.end()
 
-    def _news_patience_s(self) -> float | None:
-        """How long news may be held: until the next records, if those come as fast as the last
-        ones. None if there are no news."""
-        flows = [
-            _flows(item.partition)
-            for item in self._marked.values()
-            if item.has_news(self._replica_id)
-        ]
-        if not flows:
-            return None
-        return _NEWS_PATIENCE_MS / 1000 if any(flows) else 0.0
-
     def on_more(self, item: _Item, size_bytes: int) -> None:
         """There is more of a partition, or news."""
         self._marked[item.key] = item
@@ -271,12 +261,8 @@ class ReplicaSession:
         if size_bytes >= _GATHERED_BYTES:
             self._is_finishing = True
             self._finish_in(_GATHERING_S)
-        elif size_bytes:
+        elif self._is_urgent(item):
             self._finish_soon()
-        elif (patience_s := self._news_patience_s()) is not None and (
-            self._timer is None or self._timer.when() > self._loop.time() + patience_s
-        ):
-            self._finish_in(patience_s)
 
     def on_gone(self, item: _Item) -> None:
         """The partition is led elsewhere, or no more."""
@@ -296,6 +282,13 @@ class ReplicaSession:
     def _finish(self) -> None:
         if self._held is not None and not self._held.done():
             self._held.set_result(self._answer())
+            self._let_acknowledge()
+
+    def _let_acknowledge(self) -> None:
+        """The answer leaves next: before anything that is said from here on."""
+        told, self._told_partitions = self._told_partitions, []
+        for partition in told:
+            partition.on_told()
 
     # Answering
 
@@ -339,6 +332,7 @@ class ReplicaSession:
         except Refused as refused:
             return failed(asked, refused.code)
         leader.told(self._replica_id, leader.high_watermark)
+        self._told_partitions.append(partition)
         return PartitionAnswer(
             asked.topic,
             asked.topic_id,
@@ -348,8 +342,3 @@ class ReplicaSession:
             log_start_offset=log.start_offset,
             records=as_records(records),
         )
-
-
-def _flows(partition: Partition | None) -> bool:
-    """Whether the next records are likely to come within a moment."""
-    return partition is not None and partition.write_gap_ms <= _NEWS_PATIENCE_MS

@@ -100,6 +100,16 @@ class LeaderPartition:
         starts = [peer.start_offset for peer in self._peers.values() if self._is_live(peer)]
         return min([self.log.start_offset, *starts])
 
+    @property
+    def told_offset(self) -> int:
+        """Everything below it is known to be committed by all in sync, if answers arrive."""
+        told = [
+            peer.told_high_watermark
+            for peer in self._peers.values()
+            if peer.broker_id in self.isr and self._is_live(peer)
+        ]
+        return min([self.high_watermark, *told])
+
     def readable_from(self, offset: int) -> list[Peer]:
         """The followers from which a consumer may read on: in sync, live, and with the offset."""
         return [
