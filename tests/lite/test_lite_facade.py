@@ -10,6 +10,7 @@ import pytest
 from shoal.client.errors import ClientClosed, OffsetOutOfRange
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.facade import (
+    DEFAULT_TOPIC,
     BrokerDisconnected,
     ConsumerRecord,
     InvalidPartition,
@@ -18,8 +19,9 @@ from shoal.lite.facade import (
     mount_consumer_group,
     mount_producer,
 )
+from shoal.lite.replicas import HIGH_WATERMARKS
 from shoal.model.errors import UsageError
-from support.lite_clusters import create_topic, eventually, in_sync, partition_of
+from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
 
 PATIENCE_S = 60.0
 
@@ -181,3 +183,25 @@ def test_the_example_of_the_page_runs() -> None:
     exec(code, names)  # noqa: S102 - our own page
     with pytest.raises(ClientClosed):
         names["group"].poll(1)
+
+
+def test_a_leader_that_is_alone_is_read_up_to_what_it_knows_to_be_committed() -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, DEFAULT_TOPIC, 1, 3)
+        assert send(cluster, DEFAULT_TOPIC, b"a", b"b") == [None, None]
+        last = partition_of(cluster, DEFAULT_TOPIC).leader
+        for broker_id in {1, 2, 3} - {last}:
+            cluster.kill(broker_id)
+        # It begins its next epoch behind a record that is not committed, and lists no end.
+        assert send(cluster, DEFAULT_TOPIC, b"c", acks=1) == [None]
+        written_down = cluster.log_dirs()[last] / HIGH_WATERMARKS
+        eventually(
+            lambda: written_down.exists() and f"{DEFAULT_TOPIC} 0 2" in written_down.read_text()
+        )
+        cluster.kill(last)
+        cluster.restart(last)
+        eventually(lambda: partition_of(cluster, DEFAULT_TOPIC).leader == last)
+        with mount_consumer_group(cluster.bootstrap, 1) as group:
+            assert group.consume([0], offset=0, n=10) == {0: [b"a", b"b"]}
+            assert group.consume([0], offset=2, n=10) == {0: []}
+            assert group.poll(timeout=5) == [ConsumerRecord(0, [b"a", b"b"], 1)]

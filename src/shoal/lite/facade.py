@@ -30,7 +30,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -58,6 +58,8 @@ _INT_MAX = (1 << 31) - 1
 # How long a message that is tried once may wait for a connection to the leader.
 _ONE_TRY_S = 2.0
 _POLL_PAUSE_MS = 50
+# How long is waited for somebody to lead a partition.
+_LEADER_PATIENCE_S = 60.0
 # How long a replica may take to have what the leader has; then another one is asked.
 _REPLICA_WAIT_MS = 200
 
@@ -335,7 +337,7 @@ class ConsumerGroup(_Mount):
 
     async def _read(self, client: Client, partition: int, offset: int, n: int) -> list[bytes]:
         tp = await self._check(client, partition)
-        end_offset = (await client.list_offsets({tp: LATEST}))[tp].offset
+        end_offset = (await _ends(client, {tp: offset}))[tp]
         wanted = min(offset + n, end_offset)
         messages: list[bytes] = []
         position = offset
@@ -399,6 +401,35 @@ class ConsumerGroup(_Mount):
         return [(poller, client) for poller, client in pairs if poller.positions]
 
 
+async def _ends(
+    client: Client, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Up to where the leaders give records to who stands at these positions.
+
+    A leader that is alone with too few in sync lists no end, for it may not know of the last
+    records that were committed. But it serves those that it knows of.
+    """
+    ends: dict[TopicPartition, int] = {}
+    unknown = dict(positions)
+    deadline_s = asyncio.get_running_loop().time() + _LEADER_PATIENCE_S
+    while unknown:
+        for tp, part in (await client.fetch(unknown, max_wait_ms=0, max_bytes=1)).items():
+            if part.error_code == Code.OFFSET_OUT_OF_RANGE:
+                ends[tp] = (await client.list_offsets({tp: LATEST}))[tp].offset
+            elif part.error_code == Code.NONE:
+                ends[tp] = part.high_watermark
+            else:
+                error = error_for(part.error_code, topic=tp.topic, partition=tp.partition)
+                is_late = asyncio.get_running_loop().time() > deadline_s
+                if is_late or not (error.retriable or error.invalidates_metadata):
+                    raise error
+        unknown = {tp: offset for tp, offset in unknown.items() if tp not in ends}
+        if unknown:
+            client.distrust_metadata()
+            await asyncio.sleep(_POLL_PAUSE_MS / 1000)
+    return ends
+
+
 async def _polled(
     poller: RawConsumer, client: Client, deadline_s: float, has_news: asyncio.Event
 ) -> list[ConsumerRecord]:
@@ -410,10 +441,10 @@ async def _polled(
     unknown = {tp: offset for tp, offset in poller.positions.items() if offset < 0}
     for tp, listed in (await client.list_offsets(unknown)).items():
         poller.seek(tp, listed.offset)
-    ends = await client.list_offsets(dict.fromkeys(poller.positions, LATEST))
+    ends = await _ends(client, poller.positions)
     messages: dict[TopicPartition, list[bytes]] = {tp: [] for tp in poller.positions}
     while (left_s := deadline_s - loop.time()) > 0:
-        is_at_end = all(poller.positions[tp] >= ends[tp].offset for tp in ends)
+        is_at_end = all(poller.positions[tp] >= ends[tp] for tp in ends)
         if is_at_end and has_news.is_set():
             break
         polling = asyncio.create_task(poller.poll(int(left_s * 1000)))
