@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from shoal.workload.ledger import (
     update_run,
 )
 from shoal.workload.recorder import Recorder
-from shoal.workload.rows import Names, Rows, to_parquet
+from shoal.workload.rows import Names, Rows, read_segment, to_parquet
 
 PLAN = {"run": "r1", "state": "running"}
 
@@ -223,6 +224,26 @@ def test_bad_segments_are_refused(run_dir: Path) -> None:
         (run_dir / "commits.jsonl").write_text(json.dumps(line) + "\n")
         with pytest.raises(LedgerError):
             open_run(run_dir).read("attempts")
+
+
+def test_a_flipped_bit_is_found(run_dir: Path) -> None:
+    random = Random(1)
+    rows = Rows("attempts")
+    rows.append(attempts(np.array([random.getrandbits(60) for _ in range(5000)])))
+    content = to_parquet(rows).to_pybytes()
+    segment = run_dir / "segment.parquet"
+    segment.write_bytes(content)
+    group = pq.read_metadata(segment).row_group(0)
+    sequences = group.column(list(dict(TABLES["attempts"])).index("sequence"))
+    begin = sequences.data_page_offset
+    for _ in range(50):
+        damaged = bytearray(content)
+        # Behind the header of the page, which no checksum covers.
+        place = random.randrange(begin + 200, begin + sequences.total_compressed_size)
+        damaged[place] ^= 1 << random.randrange(8)
+        segment.write_bytes(damaged)
+        with pytest.raises(LedgerError, match="checksum"):
+            read_segment(segment, "attempts")
 
 
 async def test_reservations_say_where_a_new_incarnation_begins(run_dir: Path) -> None:

@@ -150,7 +150,7 @@ def _read_piece(
     piece: Piece, columns: Sequence[str], types: Mapping[str, str], vocabulary: Vocabulary
 ) -> Rows:
     try:
-        with pq.ParquetFile(piece.path, memory_map=True) as file:
+        with pq.ParquetFile(piece.path, memory_map=True, page_checksum_verification=True) as file:
             group = file.metadata.row_group(piece.number)
             same = _constants(group, file.schema_arrow.names, columns)
             varying = [name for name in columns if name not in same]

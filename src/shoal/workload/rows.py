@@ -141,6 +141,7 @@ def to_parquet(rows: Rows) -> pa.Buffer:
         compression="zstd",
         compression_level=1,
         row_group_size=ROWS_PER_GROUP,
+        write_page_checksum=True,
         use_dictionary=[name for name, kind in columns if kind == "dictionary"],
         column_encoding={
             name: "DELTA_BINARY_PACKED" for name, kind in columns if kind in ("int32", "int64")
@@ -152,7 +153,7 @@ def to_parquet(rows: Rows) -> pa.Buffer:
 def read_segment(path: Path, table: str) -> pa.Table:
     """The rows of one segment; `LedgerError` if it is cut, or not what it should be."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             told = (file.schema_arrow.metadata or {}).get(FORMAT_KEY)
             if told != str(FORMAT).encode():
                 raise LedgerError(f"{path} is of format {told!r}; this version reads {FORMAT}")
