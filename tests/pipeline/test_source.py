@@ -1,5 +1,6 @@
 """The data source `shoal` on a real cluster: what librdkafka wrote is what Spark reads."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from shoal.lite.cluster import LiteCluster
+from support.lite_clusters import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +115,83 @@ def test_a_stream_reads_all_that_is_there_in_steps(
     assert [progress["numInputRows"] for progress in query.recentProgress] == [1100, 1100, 800]
     rows = spark.read.parquet(str(tmp_path / "out"))
     assert rows.select("partition", "offset").distinct().count() == COUNT
+
+
+@pytest.mark.parametrize(("delay", "steps"), [("1h", [3, 250]), ("1", [3, 150, 100])])
+def test_a_stream_waits_until_there_is_enough(
+    spark: SparkSession, bootstrap: str, delay: str, steps: list[int]
+) -> None:
+    topic = f"waits-{delay}"
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def write(count: int) -> None:
+        for number in range(count):
+            producer.produce(topic, b"%d" % number)
+        assert producer.flush(30) == 0
+
+    write(3)
+    stream = spark.readStream.format("shoal").option("kafka.bootstrap.servers", bootstrap)
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "200"}
+    rows = stream.option("subscribe", topic).options(maxTriggerDelay=delay, **options).load()
+    seen: list[int] = []
+    query = rows.writeStream.foreachBatch(lambda frame, _: seen.append(frame.count())).start()
+    try:
+        # The first step waits for nothing.
+        eventually(lambda: seen == [3])
+        write(150)
+        time.sleep(2)
+        eventually(lambda: seen == steps[:-1])
+        write(100)
+        eventually(lambda: seen == steps)
+    finally:
+        query.stop()
+
+
+def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = "anew"
+
+    def write(*values: bytes) -> None:
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    write(*[b"old"] * 50)
+    stream = spark.readStream.format("shoal").option("kafka.bootstrap.servers", bootstrap)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    rows = stream.option("subscribePattern", topic).options(**options).load()
+    seen: list[bytes] = []
+
+    def see(frame: DataFrame, _: int) -> None:
+        seen.extend(bytes(row["value"]) for row in frame.collect())
+
+    query = rows.writeStream.foreachBatch(see).start()
+    try:
+        eventually(lambda: len(seen) == 50)
+        admin.delete_topics([topic])[topic].result()
+        eventually(lambda: topic not in admin.list_topics().topics)
+        admin.create_topics([NewTopic(topic, 1)])[topic].result()
+        written = 0
+
+        def is_read() -> bool:
+            nonlocal written
+            write(b"new-%d" % written)
+            written += 1
+            return seen[-1].startswith(b"new")
+
+        eventually(is_read)
+        # Far below where the old one ended.
+        assert written < 50
+        eventually(lambda: seen[-1] == b"new-%d" % (written - 1))
+    finally:
+        query.stop()
+    news = seen[50:]
+    start = int(news[0].removeprefix(b"new-"))
+    assert news == [b"new-%d" % number for number in range(start, start + len(news))]
 
 
 def test_what_cannot_be_read_is_said(spark: SparkSession, bootstrap: str) -> None:

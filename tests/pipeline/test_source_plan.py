@@ -26,6 +26,7 @@ def test_options_mean_what_they_mean_to_the_connector() -> None:
             "kafka.isolation.level": "read_committed",
             "minPartitions": "9",
             "failOnDataLoss": "false",
+            "maxTriggerDelay": "1500",
             "kafkaConsumer.pollTimeoutMs": "512",
         }
     )
@@ -34,6 +35,7 @@ def test_options_mean_what_they_mean_to_the_connector() -> None:
     assert query.end == Bound(1000, is_time=True)
     assert query.properties == {"bootstrap.servers": "h:1", "isolation.level": "read_committed"}
     assert (query.min_partitions, query.fail_on_data_loss) == (9, False)
+    assert query.max_trigger_delay_s == 1.5
 
 
 def test_a_table_begins_at_the_start_and_a_stream_at_the_end() -> None:
@@ -56,6 +58,11 @@ def test_a_table_begins_at_the_start_and_a_stream_at_the_end() -> None:
         (SERVERS | {"subscribe": "t", "minPartitions": "0"}, "minpartitions"),
         (SERVERS | {"subscribe": "t", "minPartitions": "x"}, "minpartitions"),
         (SERVERS | {"subscribe": "t", "mode": "rows"}, "mode"),
+        (SERVERS | {"subscribe": "t", "maxTriggerDelay": "soon"}, "maxTriggerDelay"),
+        (
+            SERVERS | {"subscribe": "t", "minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"},
+            "minOffsetsPerTrigger",
+        ),
         (SERVERS | {"subscribe": "t", "includeHeaders": "maybe"}, "includeheaders"),
     ],
 )

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shoal.client.results import EARLIEST, LATEST
-from shoal.model.errors import ConfigError
+from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
+from shoal.model.units import parse_duration_s
 
 RECORDS: Final = "records"
 BATCHES: Final = "batches"
@@ -29,8 +30,6 @@ _IGNORED: Final = frozenset(
         "fetchoffset.numretries",
         "fetchoffset.retryintervalms",
         "groupidprefix",
-        "maxtriggerdelay",
-        "minoffsetspertrigger",
         "path",
     }
 )
@@ -47,6 +46,8 @@ _KNOWN: Final = (
     "minpartitions",
     "maxrecordsperpartition",
     "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
     "failondataloss",
     "includeheaders",
 )
@@ -78,6 +79,8 @@ class Query:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     fail_on_data_loss: bool = True
     include_headers: bool = False
 
@@ -97,6 +100,9 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
             remedy='.option("kafka.bootstrap.servers", "host:9092")',
         )
     default = LATEST if is_stream else EARLIEST
+    most, least = _number(wishes, "maxoffsetspertrigger"), _number(wishes, "minoffsetspertrigger")
+    if most is not None and least is not None and least > most:
+        raise ConfigError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
     return Query(
         properties=properties,
         **_strategy(wishes),
@@ -109,7 +115,9 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
         == "latest",
         min_partitions=_number(wishes, "minpartitions"),
         max_records_per_partition=_number(wishes, "maxrecordsperpartition"),
-        max_offsets_per_trigger=_number(wishes, "maxoffsetspertrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_s=_delay_s(wishes),
         fail_on_data_loss=_flag(wishes, "failondataloss", default=True),
         include_headers=_flag(wishes, "includeheaders", default=False),
     )
@@ -195,6 +203,15 @@ def _whole(text: str, name: str) -> int:
         return int(text)
     except ValueError as error:
         raise ConfigError(f"the option {name} must be a whole number, not {text!r:.40}") from error
+
+
+def _delay_s(wishes: Mapping[str, str]) -> float:
+    """As everywhere in Spark, a bare number is milliseconds."""
+    text = wishes.get("maxtriggerdelay", "15m").strip()
+    try:
+        return parse_duration_s(f"{text}ms" if text.isdigit() else text)
+    except UsageError as error:
+        raise ConfigError(f"the option maxTriggerDelay: {error}") from error
 
 
 def _flag(wishes: Mapping[str, str], name: str, *, default: bool) -> bool:

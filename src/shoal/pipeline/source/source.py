@@ -4,10 +4,16 @@ Rules:
 - Spark makes these objects in several Python processes; they hold only the options, and this
   module imports nothing heavy.
 - A stream's offset is `{topic: {partition: next offset}}`, as the connector writes it.
+- A stream waits until there are `minOffsetsPerTrigger`, for `maxTriggerDelay` at most; its first
+  step waits for nothing, and `availableNow` takes all there is.
+- A log that was cut or made anew, where that is allowed, is read on from its end, as the
+  connector does: what stands below may have been read before.
 - Partitions that appear after a stream began are read from their beginning.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +100,8 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, query: Query) -> None:
         self._query = query
         self._target: Offsets | None = None
+        # When there was enough for a step.
+        self._stepped_s = -math.inf
 
     def initialOffset(self) -> Json:  # noqa: N802
         return _to_json(asyncio.run(self._offsets(at_start=True)))
@@ -108,11 +116,18 @@ class ShoalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._target or asyncio.run(self._offsets(at_start=False))
         starts = _from_json(start)
         places.refuse_loss(self._query, starts, ends)
-        # A log that lost its end to an unclean election must not make the stream go back.
-        ends = {log: max(end, starts.get(log, 0)) for log, end in ends.items()}
+        if self._target is None and self._is_too_little(starts, ends):
+            return start
+        self._stepped_s = time.monotonic()
         if isinstance(limit, ReadMaxRows):
             ends = places.limited(starts, ends, limit.max_rows)
         return _to_json(ends)
+
+    def _is_too_little(self, starts: "Offsets", ends: "Offsets") -> bool:
+        least = self._query.min_offsets_per_trigger
+        if least is None or time.monotonic() - self._stepped_s >= self._query.max_trigger_delay_s:
+            return False
+        return sum(max(end - starts.get(log, 0), 0) for log, end in ends.items()) < least
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         return _to_json(asyncio.run(self._offsets(at_start=False)))
