@@ -202,6 +202,24 @@ def test_an_empty_disk_under_an_old_id_is_refused_and_then_replaced() -> None:
         load.check(cluster)
 
 
+def test_a_disk_that_was_lost_while_all_was_down_is_replaced(tmp_path: Path) -> None:
+    with LiteCluster(3, tmp_path, controllers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        assert send(cluster, "t", b"a") == [None]
+        before = {voter.id: voter.directory for voter in quorum_of(cluster).voters}
+    shutil.rmtree(tmp_path / "controller-102")
+    with LiteCluster(directory=tmp_path) as cluster:
+        after = {voter.id: voter.directory for voter in quorum_of(cluster).voters}
+        assert after.keys() == IDS
+        assert after[102] != before[102]
+        assert send(cluster, "t", b"b") == [None]
+        assert read(cluster, "t")[0] == [b"a", b"b"]
+    for controller_id in (101, 103):
+        shutil.rmtree(tmp_path / f"controller-{controller_id}")
+    with pytest.raises(SystemFailure, match="2 of 3 controllers have lost their disks"):
+        LiteCluster(directory=tmp_path).start()
+
+
 def test_the_active_controller_is_replaced() -> None:
     with three() as cluster:
         create_topic(cluster, "t", 1, 3)

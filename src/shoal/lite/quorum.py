@@ -93,6 +93,21 @@ class Quorum:
         for voter in voters:
             format_storage(self._folder.controller(voter.id), voter.key, voters)
 
+    def lost_disks(self) -> list[int]:
+        """The controllers whose disks are empty, of a quorum that has begun.
+
+        `SystemFailure` if the others are too few to go on without them.
+        """
+        ids = [peer.node_id for peer in self.controllers]
+        lost = [i for i in ids if not (self._folder.controller(i) / MEMBER_NAME).exists()]
+        if 2 * len(lost) >= len(ids):
+            raise SystemFailure(
+                f"{len(lost)} of {len(ids)} controllers have lost their disks: {lost}; the others "
+                "are no majority, and what the cluster knew may be lost",
+                remedy="bring their folders back, or begin anew in another folder",
+            )
+        return lost
+
     def _on_records(self, records: list[Record], begins_anew: bool) -> None:
         if begins_anew:
             self.state = ClusterState()

@@ -204,8 +204,13 @@ class Supervisor:
         if isinstance(self._controller, EmbeddedController):
             self._controllers = await self._controller.start()
             return
-        await asyncio.gather(*map(self._start, self._controller_ids))
+        lost = self._controller.lost_disks()
+        present = [node_id for node_id in self._controller_ids if node_id not in lost]
+        await asyncio.gather(*map(self._start, present))
         await self._controller.start()
+        for controller_id in lost:
+            _logger.warning("%s has lost its disk and gets a new one", self._nodes[controller_id])
+            await self._renew(controller_id)
 
     def _brokers(self) -> list[int]:
         return [node.id for node in self._nodes.values() if node.role == "broker"]
@@ -362,6 +367,10 @@ class Supervisor:
         ):
             raise UsageError(f"{self._nodes[controller_id]} is no controller of a quorum")
         await self._stop(controller_id)
+        await self._renew(controller_id)
+
+    async def _renew(self, controller_id: int) -> None:
+        assert isinstance(self._controller, Quorum)  # noqa: S101 - for the type checker
         await self._controller.replace(controller_id)
         await self._start(controller_id)
         await self._controller.wait_for_vote(controller_id)
