@@ -134,6 +134,17 @@ def test_a_history_without_a_target_has_no_mirror(tmp_path: Path) -> None:
     assert counts(told) == {"lost: unlocated": 1, "tail loss": 1}
 
 
+def test_a_scan_of_the_source_alone_names_what_is_gone_from_there(tmp_path: Path) -> None:
+    """Above the log start or below it, drained or not; without that scan nothing names it."""
+    kept = [scan("source", 1, 3), *log("source", (2, 2))]
+    gone = {"lost: expired": 1, "lost: never-stored": 1}
+    for end in ([], [DRAINED]):
+        told = judged(tmp_path, run(mirror=True), OKS, kept, receive(2), end)
+        assert counts(told) == gone
+    told = judged(tmp_path, run(mirror=True), OKS, receive(2), DRAINED)
+    assert counts(told) == {"lost: unlocated": 2}
+
+
 def test_what_may_lie_below_the_log_start_did_not_vanish(tmp_path: Path) -> None:
     """Mirrored and read, then expired at the source; the lost answers left no offsets."""
     copies = [scan("target", 0, 3), *log("target", (0, 0), (1, 1), (2, 2)), *receive(0, 1, 2)]

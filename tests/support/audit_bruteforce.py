@@ -120,9 +120,8 @@ class Judge:
         ):
             if offset is None or offset >= scan[0]:
                 return "lost: never-stored"
-            if target_scan or not self.h.mirror:
-                return "lost: expired"
-        elif self.h.mirror and m not in self.found["source"] and target_scan:
+            return "lost: expired"
+        if self.h.mirror and m not in self.found["source"] and target_scan:
             gone = drained or mirrored_past or (offset is None and later)
             return (expired or "lost: unlocated") if gone else "pending"
         if drained:

@@ -4,6 +4,8 @@ Rules, in the words of the definitions:
 - A message is owed to a group if it is committed or in a log and was not delivered to it.
 - *Absent* is said of a scanned log only. An acknowledged offset at or above the end of a
   scan is absent only once the lane was drained: before that the scan may have come early.
+- A log that was not scanned is taken to hold nothing, where another scan names the stage: what
+  is absent from the source was never stored, or expired, though nobody looked into the target.
 - A deadline that the user gave and that has passed is as good as a drained lane.
 - Pending is what may still come: at or above the position of whoever must move it next, in
   a lane that was not drained. A position that nobody recorded is inferred (`Knowledge`); the
@@ -192,9 +194,9 @@ def classify(missing: Missing, group: str, setting: Setting, knowledge: Knowledg
         [
             missing.in_target,
             missing.in_source & scanned_target,
-            absent_from_source & ~below_start & ~missing.in_source,
-            absent_from_source & scanned_target,
-            ~missing.in_source & ~absent_from_source & scanned_target,
+            absent_from_source & ~below_start,
+            absent_from_source,
+            ~missing.in_source & scanned_target,
         ],
         [
             _if(facts.drained | passed_by_group, UNDELIVERED),

@@ -164,9 +164,8 @@ class PlainJudge:
         if m not in self.found["source"] and self.is_inside("source", m, offset):
             if offset is None or offset >= self.scans["source", log_of(m)][0]:
                 return "lost: never-stored"
-            if target_scan or not self.mirror:
-                return "lost: expired"
-        elif self.mirror and m not in self.found["source"] and target_scan:
+            return "lost: expired"
+        if self.mirror and m not in self.found["source"] and target_scan:
             gone_by = left or (offset is None and self.is_overtaken(m))
             return (expired_there or "lost: unlocated") if gone_by else "pending"
         return "lost: unlocated" if self.drained or self.is_passed(m, offset) else "pending"
