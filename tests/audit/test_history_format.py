@@ -225,6 +225,8 @@ MALFORMED = [
     (json.dumps({**send(3), "producer": 7}), "`producer` .* is not a text"),
     (json.dumps({**send(3), "topic": "\ud800"}), "`topic` .* holds half of a character"),
     (json.dumps({**send(3), "fate": "lost"}), "`fate` .* is none of"),
+    (json.dumps(send(3))[:-1] + ', "seq": 4}', "names `seq` twice"),
+    (json.dumps(send(0))[:-1] + ', "note": 1, "note": 2}', None),
     (json.dumps(scan("middle", 0, 1)), "`cluster` .* is none of source, target"),
     (json.dumps(scan("source", 5, 1)), "`end` lies before its `start`"),
 ]

@@ -175,6 +175,7 @@ KINDS: Final[dict[str, tuple[tuple[str, Check, bool], ...]]] = {
     ),
     "end": (("drained", _flag, True),),
 }
+_NAMES: Final = {"kind", *(name for fields in KINDS.values() for name, _, _ in fields)}
 
 
 def read_lines(file: BinaryIO, path: Path, *, first_line: int = 1) -> Iterator[tuple[str, Values]]:
@@ -216,7 +217,7 @@ def _malformed(path: Path, number: int, bad: Malformed) -> UsageError:
 def parse_line(text: bytes) -> tuple[str, Values]:
     """One line, held to the format."""
     try:
-        line = json.loads(text, parse_constant=_refuse)
+        line = json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise Malformed("is not UTF-8") from error
     except (ValueError, RecursionError) as error:
@@ -247,6 +248,17 @@ def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; one that names a field of ours twice says two things at once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next((name for name in names if name in _NAMES and names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"it names `{twice}` twice")
+    return found
 
 
 def _refuse(name: str) -> NoReturn:
