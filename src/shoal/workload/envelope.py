@@ -19,7 +19,9 @@ timestamp has to do). The payload begins with the identity block, big-endian:
   NUMBER is the count of all messages before them, and their sequence the stream's count.
 - run: BLAKE2b with a digest of 8 bytes over the run's id. topic: CRC-32C of the topic's name.
 - checksum: CRC-32C over the value up to the checksum, the key, the header section as a
-  record of format 2 holds it (from its count on), and the value after the checksum.
+  record of format 2 holds it (from its count on), and the value after the checksum. Of a
+  marker or manifest, over the value alone: a mirror that changes keys or drops headers is to
+  be judged by its messages, and for that their lanes must be drained.
 - With headers the filler begins with one byte for the length of PRODUCER, then PRODUCER:
   so a mirror that drops headers is found out by messages that can still be named.
 
@@ -40,6 +42,7 @@ from shoal.wire.records import append_headers
 
 BLOCK_MAGIC = b"SL\x01"
 BLOCK_SIZE = 32
+KIND_AT = 3
 CHECKSUM_AT = 28
 # Ten trillion messages of one producer to one topic: enough for 30 years at 10,000/s.
 NUMBER_DIGITS = 13
@@ -195,7 +198,8 @@ def header_section(headers: Headers) -> bytes:
 
 
 def _checksum(before: bytes, key: bytes | None, headers: Headers, after: bytes) -> int:
+    is_message = before[KIND_AT - CHECKSUM_AT] == Kind.MESSAGE
     crc = crc32c(before)
-    for part in (key or b"", header_section(headers), after):
+    for part in (key or b"", header_section(headers)) if is_message else ():
         crc = crc32c(part, crc)
-    return crc
+    return crc32c(after, crc)

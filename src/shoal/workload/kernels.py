@@ -41,6 +41,7 @@ HAS_CRC_INSTRUCTION = llvmlite.binding.get_host_cpu_features().get("sse4.2", Fal
 
 # What the identity block looks like; `envelope` has the same numbers with their meaning.
 BLOCK_SIZE = 32
+KIND_AT = 3
 CHECKSUM_AT = 28
 LAST_KIND = 2
 UNREADABLE = 3
@@ -160,11 +161,15 @@ SPAN = types.Tuple((BYTES_IN, types.int64, types.int64))
 
 @typed_njit(types.uint32(SPAN, types.int64, SPAN, SPAN))
 def _checksum(value: Any, checksum_at: int, key: Any, headers: Any) -> Any:
-    """CRC-32C over the value up to the checksum, key, header section, rest of the value."""
+    """CRC-32C over the value up to the checksum, key, header section, rest of the value.
+
+    Of what is not a message (a marker), over the value alone.
+    """
     data, value_at, value_end = value
     crc = crc_run(np.uint32(0xFFFFFFFF), data, value_at, checksum_at)
-    crc = crc_run(crc, key[0], key[1], key[2])
-    crc = crc_run(crc, headers[0], headers[1], headers[2])
+    if data[checksum_at - CHECKSUM_AT + KIND_AT] == 0:
+        crc = crc_run(crc, key[0], key[1], key[2])
+        crc = crc_run(crc, headers[0], headers[1], headers[2])
     crc = crc_run(crc, data, checksum_at + 4, value_end)
     return crc ^ np.uint32(0xFFFFFFFF)
 
@@ -408,7 +413,7 @@ def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None
         lanes[row] = -1
         sequences[row] = -1
         block_at, name_at, name_end, sent_ns = _locate(data, value_at, value_end, magic)
-        if block_at < 0 or data[block_at + 3] > LAST_KIND:
+        if block_at < 0 or data[block_at + KIND_AT] > LAST_KIND:
             continue
         sum_at = block_at + CHECKSUM_AT
         value = (data, value_at, value_end)
@@ -422,7 +427,7 @@ def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None
         sequence = _big_endian(data, block_at + 20, 8)
         if lane > np.uint64(0x7FFFFFFF) or sequence > np.uint64(0x7FFFFFFFFFFFFFFF):
             continue
-        kinds[row] = data[block_at + 3]
+        kinds[row] = data[block_at + KIND_AT]
         names[row] = _hash(data, name_at, name_end)
         name_starts[row] = name_at
         name_lengths[row] = name_end - name_at
