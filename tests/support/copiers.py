@@ -134,6 +134,7 @@ class Copier:
     routes: Mapping[str, str]  # topics of the source, and what they are called in the target
     changes: list[Change] = field(default_factory=list)
     repartition: bool = False  # by key, as Kafka's default partitioner does
+    batch_bytes: int = 1_000_000  # batches larger than a segment are refused
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
@@ -178,6 +179,7 @@ class Copier:
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "linger.ms": 2,
+                "batch.size": self.batch_bytes,
                 "log_level": 0,
             }
         )

@@ -175,7 +175,7 @@ class GroupJudge:
         that log begins at 0, or follows a message of the stream there and the start never moved.
         """
         setting, streams = self.view.setting, self.view.index.streams
-        if not any(scanned == cluster for scanned, _, _ in setting.scans):
+        if not setting.has_scans_of(cluster):
             return np.zeros(len(slots), dtype=np.bool_)
         partition = np.where(places == NONE, NONE, partition_of(places)) + 1
         span = int(partition.max(initial=0)) + 1

@@ -144,6 +144,8 @@ def _skips(task: OffsetCell, setting: Setting, known: _Known) -> Part:
     for jump in task.jumps:
         log = (jump.topic, jump.partition)
         scanned = (task.cluster, *log) in setting.scans
+        if not scanned and (task.cluster, *log) in setting.compacted:
+            continue  # what was there once may be superseded by now
         first = known.first_between(log, jump.origin + 1, jump.landing, scanned)
         if first != NONE:
             rows.append([jump.number, first])

@@ -10,7 +10,7 @@ how far each stream was delivered. It is gathered in a first round for those cel
 cannot do without.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -91,6 +91,9 @@ class Setting:
             return self.source_partition(stream.topic, stream.lane)
         return max(stream.lane, 0)
 
+    def has_scans_of(self, cluster: str) -> bool:
+        return any(scanned == cluster for scanned, _, _ in self.scans)
+
     def reads_committed(self, group: str) -> bool:
         return group not in self.uncommitted
 
@@ -148,7 +151,8 @@ def make_setting(ledger: Ledger) -> Setting:
         overdue_us=_overdue_us(ledger),
         drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
         scans=_scans(scans),
-        compacted=frozenset(_log(row) for row in scans if row["compacted"]),
+        compacted=frozenset(_log(row) for row in scans if row["compacted"])
+        | _told_compacted(plans),
         group_positions=_highest(
             ((row["reader"], row["topic"], row["partition"]), row["offset"])
             for row in positions
@@ -265,6 +269,29 @@ def _source_partitions(plans: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         for name, topic in items
         if isinstance(topic, Mapping) and topic.get("partitions")
     }
+
+
+def _compacted(scans: Iterable[Mapping[str, Any]]) -> frozenset[Log]:
+    return frozenset(_log(row) for row in scans if row["compacted"])
+
+
+def _told_compacted(plans: Sequence[Mapping[str, Any]]) -> frozenset[Log]:
+    """Logs that producers and consumers who ran alone, without scans, saw to be compacted."""
+    sizes = {
+        name: max(int(topic.get("partitions") or 0), int(topic.get("lanes") or 0))
+        for plan in plans
+        for name, topic in (plan.get("topics") or {}).items()
+        if isinstance(topic, Mapping)
+    }
+    told = {
+        ("source" if _is_one_cluster(plans) else side, str(name))
+        for plan in plans
+        for side, names in (plan.get("compacted") or {}).items()
+        for name in names
+    }
+    return frozenset(
+        (side, name, number) for side, name in told for number in range(sizes.get(name, 0))
+    )
 
 
 def _repartitioned(plans: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -4,6 +4,8 @@ A cell tells, of each compacted log, the latest message under each key (`latest_
 cells together are `Knowledge.latest`. *Later* is decided by the offsets of both in that log;
 where the missing one's is not known, by their offsets in the source; where those are not
 known, by sequence within one stream, else by their offsets in the target.
+
+Where nobody scanned the log that consumers read, what they received was in it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,6 +30,8 @@ def latest_rows(view: CellView, cluster: Cluster) -> Ints:
     if not any(log[0] == cluster for log in view.setting.compacted):
         return np.empty((0, len(LATEST)), dtype=np.int64)
     slots, places = view.source_scan if cluster == "source" else view.target_scan
+    if cluster == view.setting.read_cluster and not view.setting.has_scans_of(cluster):
+        slots, places = view.received
     held = view.key_known[slots]
     slots, places = slots[held], places[held]
     last = view.source_last if cluster == "source" else view.target_last

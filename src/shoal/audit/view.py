@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, joined
+from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, ints, joined
 from shoal.audit.evidence import (
     Attempts,
     Deliveries,
@@ -137,13 +137,19 @@ class CellView:
 
     @cached_property
     def key(self) -> Ints:
-        """The key of each slot, where `key_known` says that there is one; the first row counts."""
-        found = filled(self.size)
+        """The key of each slot, where `key_known` says that there is one; the first row counts.
+
+        A message of ours that has no row has the key of its lane.
+        """
+        lanes = ints([stream.lane for stream in self.index.streams])
+        found = lanes[self.index.stream_of(np.arange(self.size))]
         found[self._key_slots[::-1]] = self._key_rows["key"][::-1]
         return found
 
     @cached_property
     def key_known(self) -> Bools:
+        if not self.setting.is_history:
+            return np.ones(self.size, dtype=np.bool_)
         return self._marked(self._key_slots)
 
     def extents(self, kind: str) -> Ints:

@@ -25,6 +25,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
 from shoal.runtime.processes import machine_clock
+from shoal.workload.compacted import compacted_topics
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
 from shoal.workload.envelope import topic_code, topic_hash
@@ -81,6 +82,7 @@ async def produce_alone(
             },
             "topic_codes": {topic_code(topic_hash(topic.name)): topic.name for topic in topics},
             "clusters": {"source": _described(properties, cluster)},
+            "compacted": {"source": sorted(await compacted_topics(client, sizes))},
             "groups": [],
             "workload": {"size_bytes": spec.size_bytes},
         }
@@ -117,6 +119,7 @@ async def consume_alone(
             "role": f"consumer {spec.consumer}",
             "topics": {},
             "clusters": {"target": _described(properties, cluster)},
+            "compacted": {"target": await _compacted(client, reading)},
             "groups": [spec.group],
             "isolation": spec.fetching.isolation,
         }
@@ -189,6 +192,12 @@ async def _starting_points(
         )
         for log in logs
     )
+
+
+async def _compacted(client: Client, reading: Reading) -> list[str]:
+    """The compacted topics of those that are read, as the producers call them."""
+    found = await compacted_topics(client, reading.topics)
+    return sorted(_named(topic, reading.prefix) for topic in found)
 
 
 def _named(topic: str, prefix: str) -> str:

@@ -254,11 +254,12 @@ def _producer(run: str, spec: ExperimentSpec, name: str, place: int) -> Producer
         settings["messages"] = share + (place < rest)
     settings["rate_per_s"] /= count
     topics = spec.topics
+    compacted = "compact" in topics.configs.get("cleanup.policy", "")
     return ProducerSpec(
         run=run,
         producer=name,
         topics=tuple(
-            ProducedTopic(topic, topics.partitions, topics.target_partitions)
+            ProducedTopic(topic, topics.partitions, topics.target_partitions, compacted)
             for topic in topics.names
         ),
         **settings,

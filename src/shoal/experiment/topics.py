@@ -23,16 +23,20 @@ from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.systems.mirror_kinds import own_groups, own_topics
+from shoal.workload.compacted import compacted_topics
 
 # Test data must not expire under the judge's eyes.
 _KEPT_FOR_GOOD: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 async def with_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> ExperimentSpec:
-    """The experiment with the real sizes of the topics that it was told to use."""
+    """The experiment with the real sizes of the topics that it was told to use.
+
+    One that is compacted on either side is written to as such.
+    """
     if not spec.topics.existing:
         return spec
-    sizes = {}
+    sizes, configs = {}, dict(spec.topics.configs)
     for cluster in addresses.clusters:
         name = topics_on(spec, cluster)[0]
         found = await _present(addresses, cluster, [name])
@@ -42,10 +46,14 @@ async def with_existing_topics(spec: ExperimentSpec, addresses: Addresses) -> Ex
                 remedy="a canary topic must exist on every cluster of the run",
             )
         sizes[cluster] = found[name]
+        async with Client(addresses.client_of(cluster)) as client:
+            if await compacted_topics(client, [name]):
+                configs["cleanup.policy"] = "compact"
     topics = replace(
         spec.topics,
         partitions=sizes["source"],
         target_partitions=sizes.get("target", sizes["source"]),
+        configs=configs,
     )
     return replace(spec, topics=topics)
 

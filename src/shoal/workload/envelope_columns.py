@@ -7,7 +7,7 @@ no Python for each message. Importing this module loads the compiler: do it when
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from shoal.workload.envelope import (
     topic_code,
     topic_hash,
 )
-from shoal.workload.keys import KEY_PREFIX, lane_keys
+from shoal.workload.keys import KEY_PREFIX, first_of_key, lane_keys, own_key_start
 from shoal.workload.payload import POOL_BYTES, RANDOM, Payload, payload_pool
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -56,12 +56,16 @@ class WrittenMessages:
 
 
 class MessageWriter:
-    """Writes the messages of one producer to one topic."""
+    """Writes the messages of one producer to one topic; `many_keys` where it is compacted."""
 
-    def __init__(self, envelope: Envelope, lanes: int, payload: Payload = RANDOM) -> None:
+    def __init__(
+        self, envelope: Envelope, lanes: int, payload: Payload = RANDOM, *, many_keys: bool = False
+    ) -> None:
         self._envelope = envelope
         self._pool = payload_pool(payload, envelope.size_bytes)
-        self._keys = _key_column(lanes)
+        self._lanes = lanes
+        self._lane_keys = _key_column(lanes)
+        self.many_keys = many_keys
         self._pool_at = 0
         producer = envelope.producer.encode()
         section = header_section([("id", producer), ("seq", b"")])
@@ -82,7 +86,7 @@ class MessageWriter:
         count, size = len(numbers), self._envelope.size_bytes
         if count and not 0 <= int(numbers.max()) < MOST_MESSAGES:
             raise UsageError(f"message number {int(numbers.max())} is out of range")
-        headers = self._headers(numbers)
+        headers, keys = self._headers(numbers), self.keys(lanes, sequences, kind=kind)
         values = np.empty(count * size, np.uint8)
         block = identity_block(self._envelope, kind) + bytes(4)
         fixed = (self._before, b";%d;" % sent_ns, block, self._tail)
@@ -91,17 +95,43 @@ class MessageWriter:
             (numbers, lanes, sequences),
             tuple(np.frombuffer(part, np.uint8) for part in fixed),
             (
-                (self._keys.data, self._keys.start, self._keys.length),
+                (keys.data, keys.start, keys.length),
                 (headers.data, headers.start, headers.length),
             ),
             (self._pool, self._pool_at),
         )
         self._pool_at = (self._pool_at + count * size) % POOL_BYTES
         starts = np.arange(0, count * size, size, dtype=np.int64)
-        keys = ByteColumn(self._keys.data, self._keys.start[lanes], self._keys.length[lanes])
         return WrittenMessages(
             ByteColumn(values, starts, np.full(count, size, np.int64)), keys, headers
         )
+
+    def keys(self, lanes: Longs, sequences: Longs, *, kind: Kind = Kind.MESSAGE) -> ByteColumn:
+        """The key of each message, or of each lane's marker."""
+        if kind is Kind.MESSAGE and self.many_keys:
+            return self._own_keys(first_of_key(sequences) * self._lanes + lanes, lanes)
+        keys = self._lane_keys if kind is Kind.MESSAGE else self._marker_keys
+        return ByteColumn(keys.data, keys.start[lanes], keys.length[lanes])
+
+    @cached_property
+    def _marker_keys(self) -> ByteColumn:
+        lanes = np.arange(self._lanes, dtype=np.int64)
+        return self._own_keys(lanes, lanes, of_marker=True)
+
+    def _own_keys(self, numbers: Longs, lanes: Longs, *, of_marker: bool = False) -> ByteColumn:
+        count, size = len(numbers), kernels.KEY_SIZE
+        data = np.empty(count * size, np.uint8)
+        form = self._envelope
+        before = own_key_start(form.producer, form.topic, of_marker=of_marker)
+        kernels.write_keys(data, numbers, lanes, self._lanes, np.frombuffer(before, np.uint8))
+        starts = np.arange(0, count * size, size, dtype=np.int64)
+        return ByteColumn(data, starts, np.full(count, size, np.int64))
+
+    def key_numbers(self, lanes: Longs, sequences: Longs) -> Longs:
+        """Numbers that stand for the keys in ledgers."""
+        keys, found = self.keys(lanes, sequences), np.empty(len(lanes), np.int64)
+        kernels.hash_spans(keys.data, keys.start, keys.length, found)
+        return found
 
     def _headers(self, numbers: Longs) -> ByteColumn:
         count = len(numbers)

@@ -7,6 +7,8 @@ Rules:
   loops. There is no Python for each message.
 - What became of a message is what the driver says of it, counting all tries; in a transaction
   it is the transaction's fate, see `transactions`.
+- On a compacted topic each lane has many keys, and which message has which is in the ledger
+  before it is sent; elsewhere a lane has one.
 - After the last answer come markers, to every lane each second, until all lanes are drained
   or the time for it is over; then the manifest. Neither is a message.
 - When told to stop: nothing more is sent, answers are awaited for a while, what has none
@@ -16,7 +18,7 @@ Rules:
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
 from shoal.wire.columns import encode_columns
 from shoal.workload.chores import Chore
+from shoal.workload.compacted import compacted_topics
 from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
 from shoal.workload.drivers import Answer, Driver, make_driver, parts_of
 from shoal.workload.envelope import MOST_MESSAGES, Envelope, Kind
@@ -77,12 +80,18 @@ async def produce(
     """
     if client.config.acks != spec.acks:
         raise UsageError(f"the client has acks={client.config.acks}, the producer {spec.acks}")
+    compacted = await compacted_topics(client, [topic.name for topic in spec.topics])
     driver = make_driver(spec, client)
     try:
         await driver.start()
-        return await _Producer(spec, driver, recorder, control).run()
+        return await _Producer(_with_keys(spec, compacted), driver, recorder, control).run()
     finally:
         await driver.close()
+
+
+def _with_keys(spec: ProducerSpec, compacted: set[str]) -> ProducerSpec:
+    topics = (replace(t, compacted=t.compacted or t.name in compacted) for t in spec.topics)
+    return replace(spec, topics=tuple(topics))
 
 
 def schedule_of(spec: ProducerSpec, start_us: int) -> Schedule:
@@ -112,6 +121,7 @@ class _Topic:
             Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
             topic.lanes,
             parse_payload(spec.payload),
+            many_keys=topic.compacted,
         )
         schedule = schedule_of(spec, start_us)
         messages = spec.messages_to(topic)
@@ -295,12 +305,28 @@ class _Producer:
         for topic, rows in wanted:
             if self._transactions is not None:
                 self._transactions.plan(topic.name, topic.outbox.reserved_rows, rows)
+            if topic.writer.many_keys:
+                self._record_keys(topic, rows)
+            if self._transactions is not None or topic.writer.many_keys:
                 await self._recorder.seal()
             await self._recorder.reserve(
                 self._spec.producer, topic.name, lanes=range(topic.outbox.lanes), until=rows
             )
             topic.outbox.reserved_rows = rows
         self._wake.set()
+
+    def _record_keys(self, topic: _Topic, until: int) -> None:
+        """Which keys the messages of the rows up to there will have."""
+        lanes, first = topic.outbox.lanes, topic.outbox.reserved_rows
+        sequences, lane = np.divmod(np.arange(first * lanes, until * lanes, dtype=np.int64), lanes)
+        self._recorder.append(
+            "keys",
+            producer=self._spec.producer,
+            topic=topic.name,
+            lane=lane,
+            sequence=sequences,
+            key=topic.writer.key_numbers(lane, sequences),
+        )
 
     def _warn_if_behind(self, now_us: int) -> None:
         now_s = time.monotonic()

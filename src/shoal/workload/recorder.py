@@ -22,6 +22,7 @@ from shoal.workload.ledger import LedgerWriter
 _SEAL_ORDER = (
     "assignments",
     "transactions",
+    "keys",
     "attempts",
     "receipts",
     "polls",

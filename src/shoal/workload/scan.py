@@ -10,19 +10,17 @@ Rules:
 """
 
 import asyncio
-import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.client.admin import Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
-from shoal.model.errors import ClientError, UnreachableError
+from shoal.model.errors import UnreachableError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME
 from shoal.wire.crc import crc32c
+from shoal.workload.compacted import compacted_topics
 from shoal.workload.envelope import Kind
 from shoal.workload.fetcher import Fetcher
 from shoal.workload.reading import Delivered, Flags, FoundBatch, LogReader, Longs
@@ -31,8 +29,6 @@ from shoal.workload.rows import Names
 from shoal.workload.specs import JsonSpec, ScanSpec
 
 _WATCH_INTERVAL_S = 0.02
-_CLEANUP = "cleanup.policy"
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
     ends = {tp: listed.offset for tp, listed in lasts.items()}
     # A log that was cut short since the run began may end before the start: an empty range.
     starts = {tp: min(max(o, firsts[tp].offset), ends[tp]) for tp, o in asked.items()}
-    compacted = await _compacted(client, topics)
+    compacted = await compacted_topics(client, topics)
     scanner = _Scanner(spec, client, recorder, starts=starts, ends=ends)
     await scanner.read()
     await recorder.seal()
@@ -76,22 +72,6 @@ async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummar
     await recorder.foreign(spec.cluster, summary.foreign)
     await recorder.seal()
     return summary
-
-
-async def _compacted(client: Client, topics: Iterable[str]) -> set[str]:
-    """Topics whose records may be superseded; one whose settings we may not see counts as not."""
-    found = set()
-    for topic in topics:
-        resource = Resource(ResourceType.TOPIC, topic)
-        try:
-            told = await client.admin.describe_configs([resource], names=[_CLEANUP])
-        except ClientError as error:
-            _log.warning("whether topic %s is compacted is not known: %s", topic, error)
-            continue
-        entry = told[resource].get(_CLEANUP)
-        if entry is not None and "compact" in (entry.value or ""):
-            found.add(topic)
-    return found
 
 
 class _Scanner:

@@ -66,6 +66,8 @@ class ProducedTopic(JsonSpec):
     partitions: int
     # One for each partition of the target topic.
     lanes: int
+    # Whether it is known to be compacted, on either side; a producer also asks its own cluster.
+    compacted: bool = False
 
     def __post_init__(self) -> None:
         if self.partitions < 1 or self.lanes < 1:
