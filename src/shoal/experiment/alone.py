@@ -37,7 +37,7 @@ from shoal.workload.ledger import (
     open_run,
     update_run,
 )
-from shoal.workload.producer import ProducerSummary, produce
+from shoal.workload.producer import ProducerSummary, produce, writer_of
 from shoal.workload.recorder import Recorder
 from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, StartingPoint
 
@@ -71,6 +71,8 @@ async def produce_alone(
         sizes = {t.name: len(cluster.topics[t.name].partitions) for t in spec.topics}
         topics = tuple(ProducedTopic(name, size, lanes or size) for name, size in sizes.items())
         spec = replace(spec, topics=topics)
+        for topic in topics:  # what cannot be sent is refused before the folder is taken
+            writer_of(spec, topic)
         described = {
             "run": spec.run,
             "role": f"producer {spec.producer}",

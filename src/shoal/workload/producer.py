@@ -104,6 +104,16 @@ def schedule_of(spec: ProducerSpec, start_us: int) -> Schedule:
     return SteadySchedule.at_rate(start_us, spec.rate_per_s)
 
 
+def writer_of(spec: ProducerSpec, topic: ProducedTopic) -> MessageWriter:
+    """Writes the messages to that topic; refuses sizes, names and payloads that cannot be."""
+    return MessageWriter(
+        Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
+        topic.lanes,
+        parse_payload(spec.payload),
+        many_keys=topic.compacted,
+    )
+
+
 def _load_kernels(spec: ProducerSpec) -> None:
     """Make a batch for nobody: loading what is compiled must not make the first one late."""
     one = np.zeros(1, np.int64)
@@ -117,12 +127,7 @@ class _Topic:
 
     def __init__(self, spec: ProducerSpec, topic: ProducedTopic, start_us: int) -> None:
         self.name = topic.name
-        self.writer = MessageWriter(
-            Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
-            topic.lanes,
-            parse_payload(spec.payload),
-            many_keys=topic.compacted,
-        )
+        self.writer = writer_of(spec, topic)
         schedule = schedule_of(spec, start_us)
         messages = spec.messages_to(topic)
         end = messages if messages is not None else MOST_MESSAGES

@@ -6,6 +6,7 @@ Rules:
 - Defaults are here and nowhere else.
 """
 
+import math
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -124,6 +125,12 @@ class ProducerSpec(JsonSpec):
     first_numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        times = (self.duration_s, self.drain_timeout_s, self.burst_s, self.pause_s, self.ramp_s)
+        numbers = (self.rate_per_s, self.ramp_from, *times)
+        if not all(math.isfinite(n) for n in numbers if n is not None) or self.rate_per_s <= 0:
+            raise ConfigError(
+                f"rates and times must be finite numbers, and a rate above 0: {numbers}"
+            )
         if self.acks not in (-1, 0, 1):
             raise ConfigError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.idempotent and self.acks != -1:
