@@ -202,6 +202,16 @@ async def test_finish_sends_nothing_new_but_drains(bench: Bench) -> None:
     assert any(report["state"] == "draining" for report in bench.reports if "state" in report)
 
 
+async def test_what_is_not_sent_after_the_end_is_not_behind(bench: Bench) -> None:
+    spec = bench.spec(messages=None, rate_per_s=2000.0, drain_timeout_s=2.0)
+    producing = asyncio.create_task(bench.produce(spec))
+    await bench.until_sent(300)
+    bench.control.finish()
+    ended = [(await producing).behind]
+    ended += [r["behind"] for r in bench.reports if r.get("state") in {"draining", "ended"}]
+    assert len(set(ended)) == 1, "nobody is behind while it drains"
+
+
 async def test_drain_gives_up_when_nobody_reads(bench: Bench) -> None:
     summary = await bench.produce(bench.spec(messages=10, drain_timeout_s=1.3))
     assert summary.undrained_lanes == LANES

@@ -171,6 +171,7 @@ class _Producer:
         self._counts = dict.fromkeys(Outcome, 0)
         self._attempts = 0
         self._state = "sending"
+        self._sent_all_us: int | None = None  # from then on nothing falls behind
         self._reserving = Chore()
         self._sealing = Chore()
         self._wake = asyncio.Event()
@@ -182,6 +183,7 @@ class _Producer:
             if self._transactions is not None:
                 self._transactions.begin_next()
             await self._send_all()
+            self._sent_all_us = time.time_ns() // 1000
             await self._await_answers()
             await self._drain()
             await self._end()
@@ -448,7 +450,7 @@ class _Producer:
         self._control.progress({"role": "producer", **self._summary().to_json()})
 
     def _summary(self) -> ProducerSummary:
-        now_us = time.time_ns() // 1000
+        now_us = self._sent_all_us or time.time_ns() // 1000
         fates = self._transactions.counts if self._transactions is not None else {}
         return ProducerSummary(
             producer=self._spec.producer,
