@@ -151,8 +151,7 @@ def make_setting(ledger: Ledger) -> Setting:
         overdue_us=_overdue_us(ledger),
         drained=frozenset((str(line.get("group")), _stream(line)) for line in drained),
         scans=_scans(scans),
-        compacted=frozenset(_log(row) for row in scans if row["compacted"])
-        | _told_compacted(plans),
+        compacted=_compacted(scans) | _told_compacted(plans),
         group_positions=_highest(
             ((row["reader"], row["topic"], row["partition"]), row["offset"])
             for row in positions
