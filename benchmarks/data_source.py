@@ -10,7 +10,8 @@ beside them. `python -m benchmarks.data_source RECORDS` takes fewer than 2 milli
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -18,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.harness import Case, Claim, Side, prove
 from benchmarks.raw_load import RawProduce, batch_of, produce
-from benchmarks.side_by_side import System, lite
+from benchmarks.side_by_side import System, apache, lite
 from shoal.pipeline.session import start_session, stop_session
+from shoal.systems.clusters import Cluster
 
 RECORDS = 2_000_000
 RECORD_BYTES = 1024
@@ -61,11 +63,25 @@ def cases(session: SparkSession, system: System, topic: str, records: int) -> It
     batches = frame(session, "shoal", system, topic, mode="batches")
     assert summed(rows, "value") == summed(connector, "value") >= records * RECORD_BYTES
     theirs = Side("Spark's connector", lambda: summed(connector, "value"), _jvm)
-    conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2}
+    conditions = {"records": records, "bytes": RECORD_BYTES, "cores": 2, "broker": system.name}
     ours = Side("shoal, rows", lambda: summed(rows, "value"), _jvm)
-    yield Case("rows", ours, theirs, conditions, least_speed=1.0)
+    yield Case(f"rows, from {system.name}", ours, theirs, conditions, least_speed=1.0)
     ours = Side("shoal, batches", lambda: summed(batches, "bytes"), _jvm)
-    yield Case("bytes in batch mode", ours, theirs, conditions, least_speed=3.0)
+    name = f"bytes in batch mode, from {system.name}"
+    yield Case(name, ours, theirs, conditions, least_speed=3.0)
+
+
+def all_cases(session: SparkSession, records: int) -> Iterator[Case]:
+    """One broker after the other, so that the two cores are shared with one only."""
+    load = RawProduce(batch_of(BATCH_RECORDS, RECORD_BYTES), BATCH_RECORDS * RECORD_BYTES)
+    brokers: dict[str, Callable[[int], AbstractContextManager[Cluster]]]
+    brokers = {"Apache Kafka": apache, "Kafka Lite": lite}
+    for name, start in brokers.items():
+        with start(1) as cluster:
+            system = System(name, cluster)
+            topic = system.create_topic(1)
+            produce(system.bootstrap, topic, load, records * RECORD_BYTES)
+            yield from cases(session, system, topic, records)
 
 
 def main(records: int) -> int:
@@ -78,12 +94,7 @@ def main(records: int) -> int:
     os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4"
     session = start_session("local[2]")
     try:
-        with lite(1) as cluster:
-            system = System("Kafka Lite", cluster)
-            topic = system.create_topic(1)
-            load = RawProduce(batch_of(BATCH_RECORDS, RECORD_BYTES), BATCH_RECORDS * RECORD_BYTES)
-            produce(system.bootstrap, topic, load, records * RECORD_BYTES)
-            return prove(CLAIM, cases(session, system, topic, records))
+        return prove(CLAIM, all_cases(session, records))
     finally:
         stop_session(session)
 
