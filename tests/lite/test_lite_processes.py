@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -360,6 +361,23 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
         with pytest.raises(SystemFailure, match=str(taken)):
             LiteCluster(directory=folder).start()
     assert node.port != taken
+
+
+def test_a_node_that_is_stopped_in_its_first_moment_ends(folder: Path) -> None:
+    """Its signal came while it was the fork server still, was lost, and 30 s were waited."""
+    with LiteCluster(brokers=3, directory=folder) as cluster:
+        port = cluster.status()[2].port
+    began_s = time.monotonic()
+    with socket.create_server(("127.0.0.1", port)):
+        for _ in range(3):
+            with pytest.raises(SystemFailure, match=f"port {port}"):
+                LiteCluster(directory=folder).start()
+    assert time.monotonic() - began_s < 25
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(SystemFailure, match=r"nobody can listen on 192\.0\.2\.1"):
+        LiteCluster(host="192.0.2.1").start()
 
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:

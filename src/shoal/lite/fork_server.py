@@ -122,7 +122,8 @@ class _Server:
         signal.set_wakeup_fd(self._wakeup_write)
         signal.signal(signal.SIGCHLD, _ignore)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # Not ignored: a child must not lose one that comes before it can do anything.
+        signal.signal(signal.SIGTERM, _ignore)
         gc.collect()
         # What is loaded now stays: collections in brokers need not visit it, nor unshare it.
         gc.freeze()
@@ -155,9 +156,12 @@ class _Server:
         else:
             spec = ControllerSpec.from_json(command["spec"])
         channel = self._channels.popleft()
+        # What is sent to a node in its first moment waits until it has no handlers of ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
             _ending(lambda: self._be_node(spec, command["log_file"], channel))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.close(channel)
         self._nodes[pid] = spec.node_id
         _report(self._reports, kind="spawned", node=spec.node_id, pid=pid)
@@ -166,6 +170,7 @@ class _Server:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self._commands.close()
         for descriptor in (*self._channels, self._wakeup_read, self._wakeup_write):
             os.close(descriptor)

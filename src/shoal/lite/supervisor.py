@@ -528,7 +528,10 @@ class Supervisor:
             known = ", ".join(map(str, self._nodes))
             raise UsageError(f"there is no node {broker_id!r}; there is {known}")
         if command not in self._commands:
-            partition = TopicPartition(str(request.get("topic")), int(request["partition"]))
+            index = request.get("partition")
+            if not isinstance(index, int):
+                raise UsageError(f"{index!r} is no number of a partition")
+            partition = TopicPartition(str(request.get("topic")), index)
             await self._change_partition(command, partition, node.id)
         elif command in {"restart", "remove", "replace"}:
             async with node.lock:
@@ -586,6 +589,11 @@ def _reserved(host: str, port: int) -> socket.socket:
         reservation.bind((host, port))
     except OSError as error:
         reservation.close()
+        if not port:
+            raise SystemFailure(
+                f"nobody can listen on {host}: {error.strerror}",
+                remedy="name an address of this machine",
+            ) from error
         raise SystemFailure(
             f"port {port} of {host} cannot be had: {error.strerror}",
             remedy="end what uses it; the clients of this cluster know it by that port",
