@@ -221,6 +221,15 @@ def test_what_is_no_fault_is_refused(three: LiteCluster) -> None:
         three.fail_requests(1, ApiKey.COMPARE_AND_APPEND, error=Code.INVALID_REQUEST)
     with pytest.raises(SystemFailure, match="0 times"):
         three.fail_requests(1, ApiKey.FETCH, times=0)
+    with pytest.raises(SystemFailure, match="whole number"):
+        three.slow_link(1, 2, delay_ms=0.5)  # type: ignore[arg-type]
+    for endless in (float("inf"), float("nan")):
+        with pytest.raises(SystemFailure, match="no fault"):
+            three.slow_link(1, 2, delay_ms=endless)  # type: ignore[arg-type]
+        with pytest.raises(SystemFailure, match="no delay"):
+            three.fail_disk(1, delay_ms=endless)
+    with pytest.raises(SystemFailure, match="'x' is no number of a partition"):
+        three.move_leader("t", "x", 1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not both"):
         three.fail_requests(1, ApiKey.FETCH, error=1, lose_answer=True)
     assert three.faults() == []

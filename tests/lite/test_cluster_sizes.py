@@ -64,6 +64,10 @@ def test_leaders_can_be_moved_and_in_sync_sets_shrunk() -> None:
             cluster.move_leader("t", 0, leader)
         with pytest.raises(SystemFailure, match="leader cannot leave"):
             cluster.shrink_in_sync("t", 0, target)
+        create_topic(cluster, "alone", 1, 1)
+        stranger = partition_of(cluster, "alone").leader % 3 + 1
+        with pytest.raises(SystemFailure, match=f"no replica at broker {stranger}"):
+            cluster.shrink_in_sync("alone", 0, stranger)
         cluster.resume(leader)
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
         assert send(cluster, "t", b"c") == [None]

@@ -73,5 +73,8 @@ def test_a_slow_disk_is_slow_and_right(tmp_path: Path) -> None:
 def test_only_errors_that_a_system_knows(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="EWRONG"):
         DiskFault(writes="EWRONG")
-    with pytest.raises(ConfigError):
-        DiskFault(delay_ms=-1)
+    for delay_ms in (-1, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="no delay"):
+            DiskFault(delay_ms=delay_ms)
+    with pytest.raises(ConfigError, match="no disk has room"):
+        DiskFault(room_bytes=-1)

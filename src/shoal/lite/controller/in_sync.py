@@ -80,6 +80,9 @@ def _reported(
 def shrink(changes: Changes, request: ShrinkInSync) -> None:
     """Take replicas out of an in-sync set."""
     partition = existing_partition(changes.state, request.partition)
+    if strangers := sorted(set(request.broker_ids) - set(partition.replicas)):
+        message = f"{request.partition} has no replica at broker {strangers[0]}"
+        raise Refused(Code.INVALID_REQUEST, message)
     members = set(partition.in_sync) - set(request.broker_ids)
     if partition.leader not in members:
         message = f"{request.partition}: the leader cannot leave the in-sync set"

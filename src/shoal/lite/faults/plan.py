@@ -54,13 +54,13 @@ class FaultPlan:
             if kind == "heal":
                 self._heal()
                 return {}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"that is no fault: {error!r}") from error
         raise UsageError(f"there is no fault {kind!r}")
 
     def _link(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
         source, target = _ends(wish, node_ids)
-        way = Way(bool(wish["is_cut"]), int(wish["delay_ms"]), int(wish["bytes_per_s"]))
+        way = Way(bool(wish["is_cut"]), _whole(wish, "delay_ms"), _whole(wish, "bytes_per_s"))
         if not 0 <= way.delay_ms <= _LONGEST_DELAY_MS:
             raise UsageError(f"{way.delay_ms} ms is no delay", remedy="0 to an hour")
         if not 0 <= way.bytes_per_s <= _MOST_BYTES_PER_S:
@@ -105,7 +105,7 @@ class FaultPlan:
         fault = RequestFault(
             self._last_number + 1,
             int(wish["api_key"]),
-            int(wish["times"]),
+            _whole(wish, "times"),
             wish["how"],
             int(wish["error_code"]),
             wish["client_id"],
@@ -189,6 +189,14 @@ def _ends(wish: Mapping[str, Any], node_ids: Collection[int]) -> tuple[int, int]
     if source == target:
         raise UsageError(f"a link has two ends, and both are {source}")
     return source, target
+
+
+def _whole(wish: Mapping[str, Any], name: str) -> int:
+    """A whole number: half a millisecond must not quietly become none."""
+    value = wish[name]
+    if int(value) != value:
+        raise UsageError(f"{name} is {value}, and has to be a whole number")
+    return int(value)
 
 
 def _known(node_id: Any, node_ids: Collection[int]) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from shoal.model.errors import ConfigError
 
 Data = bytes | bytearray | memoryview
+_LONGEST_DELAY_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -34,8 +35,11 @@ class DiskFault:
         for name in (self.writes, self.syncs):
             if name is not None and not hasattr(errno, name):
                 raise ConfigError(f"{name!r} is no error of a disk", remedy="EIO or ENOSPC, say")
-        if self.delay_ms < 0 or (self.room_bytes is not None and self.room_bytes < 0):
-            raise ConfigError("a disk is not slow, or full, by a negative number")
+        if not 0 <= self.delay_ms <= _LONGEST_DELAY_MS:
+            raise ConfigError(f"{self.delay_ms} ms is no delay of a disk", remedy="0 to an hour")
+        room_bytes = 0 if self.room_bytes is None else self.room_bytes
+        if room_bytes < 0 or int(room_bytes) != room_bytes:
+            raise ConfigError(f"no disk has room for {room_bytes} bytes")
 
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
         """Write what this disk lets through; returns how much that was."""
