@@ -1,6 +1,7 @@
 """Eight calls: messages are written once and read back, whoever dies in between."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,20 @@ def test_a_leader_that_is_alone_is_read_up_to_what_it_knows_to_be_committed() ->
             assert group.consume([0], offset=0, n=10) == {0: [b"a", b"b"]}
             assert group.consume([0], offset=2, n=10) == {0: []}
             assert group.poll(timeout=5) == [ConsumerRecord(0, [b"a", b"b"], 1)]
+
+
+def test_a_message_has_the_time_it_was_given_also_when_nobody_answers() -> None:
+    with LiteCluster() as cluster, mount_producer(cluster.bootstrap) as producer:
+        producer.add_message(0, b"a")
+        cluster.pause(1)
+        for data in (b"b", b"c"):
+            began_s = time.monotonic()
+            with pytest.raises(BrokerDisconnected, match="within 1 s") as caught:
+                producer.add_message_timeout(0, data, timeout=1)
+            assert caught.value.may_be_written
+            assert time.monotonic() - began_s < 10
+        cluster.resume(1)
+        assert producer.add_message_timeout(0, b"d", timeout=30) == 3
+        with mount_consumer_group(cluster.bootstrap, 1) as group:
+            # What was under way is there, once and in its place.
+            assert group.consume([0], 0, 10) == {0: [b"a", b"b", b"c", b"d"]}

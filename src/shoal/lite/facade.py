@@ -57,6 +57,10 @@ DEFAULT_TOPIC = "messages"
 _INT_MAX = (1 << 31) - 1
 # How long a message that is tried once may wait for a connection to the leader.
 _ONE_TRY_S = 2.0
+# How long its answer may take.
+_ANSWER_S = 30.0
+# How much longer than it was given a call may take to find out what became of a message.
+_GRACE_S = 0.25
 _POLL_PAUSE_MS = 50
 # How long is waited for somebody to lead a partition.
 _LEADER_PATIENCE_S = 60.0
@@ -257,25 +261,47 @@ class ProducerInstance(_Mount):
         return f"{broker.host}:{broker.port}"
 
     async def _add(self, partition: int, data: bytes, timeout_s: float | None) -> int:
+        """Write within the time, whoever does not answer: the session may wait for longer."""
+        limit_s = _ONE_TRY_S + _ANSWER_S if timeout_s is None else max(timeout_s, 0.0)
+        is_out = asyncio.Event()
+        try:
+            async with asyncio.timeout(limit_s + _GRACE_S):
+                return await self._written(partition, data, timeout_s, is_out)
+        except TimeoutError:
+            raise BrokerDisconnected(
+                f"nobody said within {limit_s:g} s what became of a message to "
+                f"{self._partition(partition)}",
+                may_be_written=is_out.is_set(),
+            ) from None
+
+    async def _written(
+        self, partition: int, data: bytes, timeout_s: float | None, is_out: asyncio.Event
+    ) -> int:
+        """The offset. `is_out` is set for as long as the message may be on its way."""
         client, session = self._clients[0], self._session
         assert session is not None  # noqa: S101 - for the type checker
         tp = self._partition(partition)
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._check(client, partition)
         except (LeaderNotFound, ConnectionLost, RequestTimedOut, NoBrokersAvailable):
             if timeout_s is None:
                 raise
         batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, data)])
-        result = await (
-            await session.send(
-                tp,
-                batch,
-                timeout_s=_ONE_TRY_S if timeout_s is None else timeout_s,
-                retries=timeout_s is not None,
-            )
+        spent_s = asyncio.get_running_loop().time() - began_s
+        is_out.set()
+        sent = await session.send(
+            tp,
+            batch,
+            timeout_s=_ONE_TRY_S if timeout_s is None else timeout_s - spent_s,
+            retries=timeout_s is not None,
         )
+        # Whoever stops waiting must not call it off: what follows is numbered after it.
+        result = await asyncio.shield(sent)
         if result.is_ok:
             return result.offset
+        if not result.outcome_unknown:
+            is_out.clear()
         if result.error_code == Code.REQUEST_TIMED_OUT and not result.outcome_unknown:
             # It never left us: there was nobody to send it to.
             client.distrust_metadata()
