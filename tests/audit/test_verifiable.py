@@ -78,6 +78,12 @@ def test_what_a_killed_producer_could_not_report_is_no_surprise(tmp_path: Path) 
     assert counts(told(tmp_path, [*sent, ended], got)) == {"unexpected": 2}
 
 
+def test_a_clock_that_went_back_makes_no_disorder(tmp_path: Path) -> None:
+    got = [assigned(0, at_ms=5), record("0.0", 0, 0, 9), record("0.1", 0, 1, 3)]
+    found = told(tmp_path, [success("0.0", 0, 0), success("0.1", 0, 1)], got)
+    assert (found["verdict"], found["findings"]) == ("proven", {})
+
+
 def test_a_consumer_that_received_nothing_says_so(tmp_path: Path) -> None:
     nothing = {"timestamp": 3, "name": "records_consumed", "count": 0, "partitions": []}
     found = told(tmp_path, [success("0", 0, 0)], [assigned(0), nothing])

@@ -184,20 +184,24 @@ def _receipts(paths: Sequence[Path]) -> Iterator[Receipt]:
 
 
 def _by_time(paths: Sequence[Path]) -> Iterable[tuple[int, str, tuple[str, Event]]]:
-    found: list[tuple[int, str, tuple[str, Event]]] = []
+    """What consumers printed. Lines of one file keep their order, though its clock went back."""
+    found: list[tuple[int, tuple[int, str, tuple[str, Event]]]] = []
     for path in paths:
         has_counts = has_records = False
+        latest = 0
         for where, event in _events(path):
             has_counts |= event.get("name") == "records_consumed" and event.get("count") != 0
             if event.get("name") in ("partitions_assigned", "record_data"):
                 has_records |= event["name"] == "record_data"
-                found.append((_time_us(where, event), str(path), (where, event)))
+                at_us = _time_us(where, event)
+                latest = max(latest, at_us)
+                found.append((latest, (at_us, str(path), (where, event))))
         if has_counts and not has_records:
             raise UsageError(
                 f"{path} tells how many records were consumed, but not which",
                 remedy="run VerifiableConsumer with --verbose",
             )
-    return sorted(found, key=lambda item: item[0])
+    return [item for _, item in sorted(found, key=lambda timed: timed[0])]
 
 
 def _partitions(where: str, event: Event) -> Iterator[tuple[str, int]]:
