@@ -104,6 +104,8 @@ def test_a_rebalance_is_a_re_read(tmp_path: Path) -> None:
         (["{"], [], "p: line 1 is not JSON"),
         ([success("x", 0, 0)], [], "names no message"),
         ([{**success("1", 0, 0), "offset": "a"}], [], "`offset` is no whole number"),
+        ([success("1", 0, 1 << 50)], [], "p: line 1: `offset` is no whole number from 0"),
+        ([], [record("1", 1 << 40, 0)], "c: line 1: `partition` is no whole number from 0"),
         ([success("1.1", 0, 0), success("2.1", 0, 0)], [], "several producers"),
         ([], [{"timestamp": 1, "name": "records_consumed", "count": 1}], "but not which"),
         ([], [{"timestamp": 1, "name": "partitions_assigned", "partitions": 4}], "is no list"),

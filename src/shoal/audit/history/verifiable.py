@@ -22,11 +22,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.audit.arrays import NONE
-from shoal.audit.history.lines import LARGEST_SEQUENCE, LONGEST_LINE_BYTES, TIME_SHIFT_US, Values
+from shoal.audit.history.lines import (
+    LARGEST_OFFSET,
+    LARGEST_PARTITION,
+    LARGEST_SEQUENCE,
+    LONGEST_LINE_BYTES,
+    TIME_SHIFT_US,
+    Values,
+)
 from shoal.model.errors import UsageError
 
 # Numbers that were never reported become attempts one by one; more of them are a mistake.
 MOST_UNREPORTED: Final = 10_000_000
+_LIMITS: Final = {"partition": LARGEST_PARTITION, "offset": LARGEST_OFFSET}
 
 Event = Mapping[str, Any]
 Name = tuple[str, str, int]  # topic, producer, sequence
@@ -85,8 +93,9 @@ def _event(text: bytes, where: str) -> Event | None:
 
 def _number(where: str, event: Event, name: str) -> int:
     value = event.get(name)
-    if type(value) is not int or not 0 <= value <= LARGEST_SEQUENCE:
-        raise UsageError(f"{where}: `{name}` is no whole number")
+    most = _LIMITS.get(name, LARGEST_SEQUENCE)
+    if type(value) is not int or not 0 <= value <= most:
+        raise UsageError(f"{where}: `{name}` is no whole number from 0 to {most}")
     return value
 
 
