@@ -10,7 +10,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.pipeline.source.options import Bound, parse
-from shoal.pipeline.source.places import Range, limited, refuse_loss, split
+from shoal.pipeline.source.places import Range, limited, refuse_loss, refuse_reversed, split
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 LOGS = [TopicPartition("t", partition) for partition in range(4)]
@@ -69,6 +69,38 @@ def test_a_table_begins_at_the_start_and_a_stream_at_the_end() -> None:
 def test_a_bad_option_is_named(options: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         parse(options)
+
+
+@pytest.mark.parametrize("name", ["auto.offset.reset", "key.deserializer", "enable.auto.commit"])
+def test_what_the_query_decides_is_no_property_of_the_client(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        parse(SERVERS | {"subscribe": "t", f"kafka.{name}": "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "words"),
+    [
+        ({"startingOffsets": "latest"}, False, "startingOffsets cannot be latest"),
+        ({"startingOffsets": '{"t":{"0":5,"1":-1}}'}, False, "startingOffsets cannot be latest"),
+        ({"endingOffsets": '{"t":{"0":5,"1":-2}}'}, False, "endingOffsets cannot be earliest"),
+        ({"endingOffsets": "latest"}, True, "a stream has no end"),
+        ({"endingTimestamp": "5"}, True, "a stream has no end"),
+    ],
+)
+def test_tables_and_streams_refuse_what_the_connector_refuses(
+    options: dict[str, str], is_stream: bool, words: str
+) -> None:
+    wishes = SERVERS | {"subscribe": "t"} | options
+    with pytest.raises(ConfigError, match=words):
+        parse(wishes, is_stream=is_stream)
+    if "startingOffsets" in options:
+        parse(wishes, is_stream=True)
+
+
+def test_a_table_that_ends_before_it_begins_is_refused() -> None:
+    refuse_reversed({LOGS[0]: 7}, {LOGS[0]: 7})
+    with pytest.raises(ConfigError, match=r"t-0 is to be read from offset 999, and ends at 20"):
+        refuse_reversed({LOGS[0]: 999}, {LOGS[0]: 20})
 
 
 @given(

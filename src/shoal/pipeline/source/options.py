@@ -5,6 +5,8 @@ Rules:
 - `kafka.NAME` is the client's property NAME. What the connector knows and has no meaning here
   (its consumer pools and poll time-outs) is accepted and ignored.
 - Anything else that is unknown or wrong is one error that names the option.
+- What the connector refuses is refused: a table that begins at the latest offset or ends at the
+  earliest, a stream with an end, properties of the client that decide what the query decides.
 """
 
 import difflib
@@ -32,6 +34,14 @@ _IGNORED: Final = frozenset(
         "groupidprefix",
         "path",
     }
+)
+# Who sets these means something that would not happen.
+_NOT_FOR_USERS: Final = (
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "interceptor.classes",
+    "key.deserializer",
+    "value.deserializer",
 )
 _KNOWN: Final = (
     *_STRATEGIES,
@@ -85,8 +95,8 @@ class Query:
     include_headers: bool = False
 
 
-def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
-    """The request behind these options."""
+def parse(options: Mapping[str, str], *, is_stream: bool | None = None) -> Query:
+    """The request behind these options; None where it may be a table's or a stream's."""
     wishes = {name.lower(): value for name, value in options.items()}
     properties = {
         name.removeprefix("kafka."): value
@@ -99,16 +109,25 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
             "the option kafka.bootstrap.servers is missing",
             remedy='.option("kafka.bootstrap.servers", "host:9092")',
         )
+    for name in _NOT_FOR_USERS:
+        if name in properties:
+            raise ConfigError(f"the option kafka.{name} is not supported")
+    if is_stream and (ends := sorted(name for name in wishes if name.startswith("ending"))):
+        raise ConfigError(f"a stream has no end: the option {ends[0]} is for tables")
     default = LATEST if is_stream else EARLIEST
     most, least = _number(wishes, "maxoffsetspertrigger"), _number(wishes, "minoffsetspertrigger")
     if most is not None and least is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+    start, end = _bound(wishes, "starting", default), _bound(wishes, "ending", LATEST)
+    if is_stream is False:
+        _refuse_end(start, LATEST, "startingOffsets cannot be latest for a table")
+        _refuse_end(end, EARLIEST, "endingOffsets cannot be earliest")
     return Query(
         properties=properties,
         **_strategy(wishes),
         mode=_one_of(wishes, "mode", (RECORDS, BATCHES), default=RECORDS),
-        start=_bound(wishes, "starting", default),
-        end=_bound(wishes, "ending", LATEST),
+        start=start,
+        end=end,
         latest_if_no_time=_one_of(
             wishes, "startingoffsetsbytimestampstrategy", ("error", "latest"), default="error"
         )
@@ -121,6 +140,11 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Query:
         fail_on_data_loss=_flag(wishes, "failondataloss", default=True),
         include_headers=_flag(wishes, "includeheaders", default=False),
     )
+
+
+def _refuse_end(bound: Bound, end: int, words: str) -> None:
+    if not bound.is_time and end in {bound.everywhere, *bound.by_partition.values()}:
+        raise ConfigError(words)
 
 
 def _refuse_unknown(wishes: Mapping[str, str]) -> None:

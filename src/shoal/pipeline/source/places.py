@@ -111,6 +111,13 @@ async def checked(
     return [part for part in ranges if part.end > part.start]
 
 
+def refuse_reversed(starts: Mapping[TopicPartition, int], ends: Offsets) -> None:
+    """A table that ends before it begins was meant otherwise."""
+    for log, start in starts.items():
+        if start > ends[log]:
+            raise ConfigError(f"{log} is to be read from offset {start}, and ends at {ends[log]}")
+
+
 def refuse_loss(query: Query, starts: Mapping[TopicPartition, int], ends: Offsets) -> None:
     """A stream goes on behind what it has read; what it has not is lost with its log."""
     gone = [f"{log} is gone" for log in starts if log not in ends]

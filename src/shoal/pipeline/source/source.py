@@ -58,7 +58,7 @@ class ShoalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema
-        return ShoalReader(parse(self.options))
+        return ShoalReader(parse(self.options, is_stream=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         del schema
@@ -89,6 +89,7 @@ class ShoalReader(DataSourceReader):
             logs = await places.partitions_of(client, query)
             starts = await places.resolve(client, query, query.start, logs)
             ends = await places.resolve(client, query, query.end, logs)
+            places.refuse_reversed(starts, ends)
             ranges = await places.checked(client, query, starts, ends)
         return places.split(ranges, query.min_partitions, most=query.max_records_per_partition)
 
