@@ -110,6 +110,8 @@ def test_errors_have_names(trio: LiteCluster) -> None:
                 producer.get_leader(wrong)
             with pytest.raises(InvalidPartition):
                 producer.add_message_timeout(wrong, b"x", 5)
+        with pytest.raises(UsageError, match="bytes, not NoneType"):
+            producer.add_message(0, None)  # type: ignore[arg-type]
     with pytest.raises(ClientClosed):
         producer.add_message(0, b"x")
     producer.unmount()

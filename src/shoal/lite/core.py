@@ -104,6 +104,8 @@ class BrokerCore:
         self._left_s: dict[int, float] = {}
         self._heart: asyncio.Task[None] | None = None
         self._is_dismissed = False
+        # Why the last heartbeat had no answer.
+        self._heartbeat_trouble = ""
         self.fetch_sessions = FetchSessions(
             self.layers.integer("max.incremental.fetch.session.cache.slots")
         )
@@ -204,10 +206,14 @@ class BrokerCore:
         try:
             answer = await self.controller.submit(beat)
         except Refused as refused:
-            _logger.warning("no answer to a heartbeat: %s", refused)
+            # It is tried many times a second: the same trouble is told once.
+            if (trouble := str(refused)) != self._heartbeat_trouble:
+                _logger.warning("no answer to a heartbeat: %s", trouble)
+                self._heartbeat_trouble = trouble
             if refused.code in DISMISSALS:
                 self._dismiss()
             return None
+        self._heartbeat_trouble = ""
         if answer.should_shut_down and not want_shutdown:
             self._dismiss()
         return answer

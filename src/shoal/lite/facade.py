@@ -262,6 +262,8 @@ class ProducerInstance(_Mount):
 
     async def _add(self, partition: int, data: bytes, timeout_s: float | None) -> int:
         """Write within the time, whoever does not answer: the session may wait for longer."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"a message is bytes, not {type(data).__name__}")
         limit_s = _ONE_TRY_S + _ANSWER_S if timeout_s is None else max(timeout_s, 0.0)
         is_out = asyncio.Event()
         try:
