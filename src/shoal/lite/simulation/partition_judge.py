@@ -224,9 +224,11 @@ class PartitionJudge:
         self.committed += new
         while offset < high_watermark:
             batch = new[offset + len(new) - high_watermark]
-            self._world.counters["committed"] += batch.count
-            if batch.header.producer_id >= 0:
-                self._check_sequence(batch)
+            # Where a log starts within a batch, so may its high watermark be: it was counted then.
+            if batch.base_offset >= offset:
+                self._world.counters["committed"] += batch.count
+                if batch.header.producer_id >= 0:
+                    self._check_sequence(batch)
             offset = batch.end_offset
 
     def _check_sequence(self, batch: Batch) -> None:
