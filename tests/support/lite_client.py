@@ -86,12 +86,17 @@ class PlainClient:
             data += received
         return data
 
-    def is_hung_up(self) -> bool:
+    def is_hung_up(self, within_s: float = PATIENCE_S) -> bool:
         """Whether the broker closes the connection, which it may do in its own time."""
+        self._socket.settimeout(within_s)
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:
             return True
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(PATIENCE_S)
 
     def request(self, key: ApiKey, version: int, /, **values: Any) -> Any:
         """Any request but Produce and Fetch, from plain values; the response."""
