@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.lite.facade import (
     DEFAULT_TOPIC,
     BrokerDisconnected,
+    ConsumerGroup,
     ConsumerRecord,
     InvalidPartition,
     LeaderNotFound,
@@ -225,3 +227,81 @@ def test_a_message_has_the_time_it_was_given_also_when_nobody_answers() -> None:
         with mount_consumer_group(cluster.bootstrap, 1) as group:
             # What was under way is there, once and in its place.
             assert group.consume([0], 0, 10) == {0: [b"a", b"b", b"c", b"d"]}
+
+
+def test_a_poll_has_the_time_it_was_given_also_when_a_leader_does_not_answer() -> None:
+    with (
+        LiteCluster(brokers=2, properties={"num.partitions": "2"}) as cluster,
+        mount_producer(cluster.bootstrap) as producer,
+        mount_consumer_group(cluster.bootstrap, 1) as group,
+    ):
+        for partition in (0, 1):
+            producer.add_message(partition, b"a")
+        assert [found.messages for found in group.poll(PATIENCE_S)] == [[b"a"], [b"a"]]
+        led = {partition_of(cluster, DEFAULT_TOPIC, number).leader: number for number in (0, 1)}
+        assert led.keys() == {1, 2}
+        producer.add_message(led[1], b"b")
+        cluster.pause(2)
+        # The one that answers is read; when there is nothing else to say, the silence is.
+        began_s = time.monotonic()
+        assert group.poll(1)[led[1]] == ConsumerRecord(led[1], [b"b"], 1)
+        with pytest.raises(BrokerDisconnected, match="in time"):
+            group.poll(1)
+        assert time.monotonic() - began_s < 20
+        cluster.resume(2)
+        producer.add_message_timeout(led[2], b"c", PATIENCE_S)
+        assert [(found.messages, found.last_offset) for found in _until(group, led[2])] == [
+            ([b"c"], 1) if number == led[2] else ([], 1) for number in (0, 1)
+        ]
+
+
+def _until(group: ConsumerGroup, partition: int) -> list[ConsumerRecord]:
+    """The first poll that finds something in a partition."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        with suppress(BrokerDisconnected):
+            if (found := group.poll(1))[partition].messages:
+                return found
+    raise AssertionError("nothing came")
+
+
+def test_polls_lose_nothing_while_leaders_die() -> None:
+    with (
+        LiteCluster(brokers=3, properties={"num.partitions": "3"}) as cluster,
+        mount_producer(cluster.bootstrap) as producer,
+        mount_consumer_group(cluster.bootstrap, 2) as group,
+    ):
+        ended = threading.Event()
+        written: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+
+        def write() -> None:
+            number = 0
+            while not ended.is_set():
+                message = b"%d" % number
+                producer.add_message_timeout(number % 3, message, PATIENCE_S)
+                written[number % 3].append(message)
+                number += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        read: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+
+        def poll() -> None:
+            with suppress(BrokerDisconnected, LeaderNotFound):
+                for found in group.poll(0.3):
+                    read[found.partition] += found.messages
+
+        for broker_id in (1, 2, 3):
+            cluster.kill(broker_id)
+            for _ in range(8):
+                poll()
+            cluster.restart(broker_id)
+            poll()
+            eventually(lambda: in_sync(cluster, DEFAULT_TOPIC) == {1, 2, 3})
+        ended.set()
+        writer.join()
+        assert sum(map(len, written.values())) > 100
+        deadline_s = time.monotonic() + PATIENCE_S
+        while read != written and time.monotonic() < deadline_s:
+            poll()
+        assert read == written

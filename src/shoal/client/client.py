@@ -40,12 +40,13 @@ class Client(Core):
         max_bytes: int | None = None,
         partition_max_bytes: int | None = None,
         isolation: str | None = None,
+        channel: str = FETCH,
     ) -> Fetched:
         """Raw record sets from these offsets on: one round over all leaders at once."""
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
-        return await fetching.fetch(self, positions, limits=limits)
+        return await fetching.fetch(self, positions, limits=limits, channel=channel)
 
     async def fetch_from(
         self,

@@ -90,7 +90,11 @@ async def fetch_from(
 
 
 async def fetch(
-    core: Core, positions: Mapping[TopicPartition, int], *, limits: FetchLimits
+    core: Core,
+    positions: Mapping[TopicPartition, int],
+    *,
+    limits: FetchLimits,
+    channel: str = FETCH,
 ) -> Fetched:
     """One round over all leaders at once."""
     cluster = await core.metadata({tp.topic for tp in positions})
@@ -103,7 +107,10 @@ async def fetch(
             core.distrust_metadata()
         else:
             by_leader.setdefault(leader, {})[tp] = offset
-    rounds = [_fetch_or_say(core, node, part, limits) for node, part in by_leader.items()]
+    rounds = [
+        _fetch_or_say(core, node, part, limits=limits, channel=channel)
+        for node, part in by_leader.items()
+    ]
     for part in await asyncio.gather(*rounds):
         fetched.update(part)
     return fetched
@@ -117,10 +124,15 @@ def isolation_number(name: str) -> int:
 
 
 async def _fetch_or_say(
-    core: Core, node_id: int, positions: Mapping[TopicPartition, int], limits: FetchLimits
+    core: Core,
+    node_id: int,
+    positions: Mapping[TopicPartition, int],
+    *,
+    limits: FetchLimits,
+    channel: str,
 ) -> Fetched:
     try:
-        return await fetch_from(core, node_id, positions, limits=limits)
+        return await fetch_from(core, node_id, positions, limits=limits, channel=channel)
     except (ConnectionLost, RequestTimedOut):
         core.distrust_metadata()
         return {tp: _without_records(tp, Code.NETWORK_EXCEPTION) for tp in positions}

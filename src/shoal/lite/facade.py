@@ -30,7 +30,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -46,6 +46,7 @@ from shoal.client.errors import (
     RequestTimedOut,
     error_for,
 )
+from shoal.client.pool import CONTROL
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.sessions import IdempotentSession
 from shoal.model.errors import ClientError, UnreachableError, UsageError
@@ -411,17 +412,22 @@ class ConsumerGroup(_Mount):
         """What is new in every partition since the last poll, the first time from the beginning.
 
         Returns when all that was committed when it was called has been read. If that is
-        nothing, it waits for something, `timeout` seconds at most.
+        nothing, it waits for something, `timeout` seconds at most. Leaders that do not answer
+        in that time hold up their own partitions only. Trouble is raised by a poll that has
+        nothing else to give, so that nothing that was read is lost for it.
         """
         return self._call(self._poll(timeout))
 
     async def _poll(self, timeout_s: float) -> list[ConsumerRecord]:
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        deadline_s = asyncio.get_running_loop().time() + max(timeout_s, 0.0)
         has_news = asyncio.Event()
         found = await asyncio.gather(
             *(_polled(poller, client, deadline_s, has_news) for poller, client in self._shares())
         )
-        records = [record for part in found for record in part]
+        records = [record for part in found for record in part.records]
+        troubles = [part.trouble for part in found if part.trouble is not None]
+        if troubles and not any(record.messages for record in records):
+            raise troubles[0]
         return sorted(records, key=lambda record: record.partition)
 
     def _shares(self) -> list[tuple[RawConsumer, Client]]:
@@ -441,7 +447,9 @@ async def _ends(
     unknown = dict(positions)
     deadline_s = asyncio.get_running_loop().time() + _LEADER_PATIENCE_S
     while unknown:
-        for tp, part in (await client.fetch(unknown, max_wait_ms=0, max_bytes=1)).items():
+        # On the channel of answers that come at once: not behind a fetch that waits for records.
+        found = await client.fetch(unknown, max_wait_ms=0, max_bytes=1, channel=CONTROL)
+        for tp, part in found.items():
             if part.error_code == Code.OFFSET_OUT_OF_RANGE:
                 ends[tp] = (await client.list_offsets({tp: LATEST}))[tp].offset
             elif part.error_code == Code.NONE:
@@ -458,43 +466,83 @@ async def _ends(
     return ends
 
 
+class _Polled(NamedTuple):
+    """What one consumer of a group has read, and what kept it from reading more."""
+
+    records: list[ConsumerRecord]
+    trouble: ClientError | None
+
+
 async def _polled(
     poller: RawConsumer, client: Client, deadline_s: float, has_news: asyncio.Event
-) -> list[ConsumerRecord]:
-    """Read on until the ends of all partitions as they were, or until the time is over.
-
-    One that has nothing new waits as long as none of the group has.
-    """
-    loop = asyncio.get_running_loop()
-    unknown = {tp: offset for tp, offset in poller.positions.items() if offset < 0}
-    for tp, listed in (await client.list_offsets(unknown)).items():
-        poller.seek(tp, listed.offset)
-    ends = await _ends(client, poller.positions)
+) -> _Polled:
     messages: dict[TopicPartition, list[bytes]] = {tp: [] for tp in poller.positions}
-    while (left_s := deadline_s - loop.time()) > 0:
-        is_at_end = all(poller.positions[tp] >= ends[tp] for tp in ends)
-        if is_at_end and has_news.is_set():
-            break
-        polling = asyncio.create_task(poller.poll(int(left_s * 1000)))
-        for item in await (_unless(has_news, polling) if is_at_end else polling):
-            has_news.set()
+    trouble: ClientError | None = None
+    try:
+        ends = await _ends_by(deadline_s, poller, client)
+        async for item in _news(poller, ends, deadline_s, has_news):
             messages[TopicPartition(item.topic, item.partition)] += [
                 record.value or b""
                 for record in decode_records(item.value)
                 if record.offset >= item.position
             ]
-    return [
+        if ends is None:
+            trouble = BrokerDisconnected("not all leaders have answered in time")
+    except ClientError as error:
+        trouble = error
+    records = [
         ConsumerRecord(tp.partition, messages[tp], max(position, 0) - 1)
         for tp, position in poller.positions.items()
     ]
+    return _Polled(records, trouble)
 
 
-async def _unless(event: asyncio.Event, polling: "asyncio.Task[list[RawBatch]]") -> list[RawBatch]:
-    """What a poll brings, nothing if something else happens first; then it is called off."""
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.wait({waiting, polling}, return_when=asyncio.FIRST_COMPLETED)
+async def _ends_by(
+    deadline_s: float, poller: RawConsumer, client: Client
+) -> dict[TopicPartition, int] | None:
+    """Where the partitions end now; None if that is not known in time."""
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            unknown = {tp: offset for tp, offset in poller.positions.items() if offset < 0}
+            for tp, listed in (await client.list_offsets(unknown)).items():
+                poller.seek(tp, listed.offset)
+            return await _ends(client, poller.positions)
+    except TimeoutError:
+        return None
+
+
+async def _news(
+    poller: RawConsumer,
+    ends: Mapping[TopicPartition, int] | None,
+    deadline_s: float,
+    has_news: asyncio.Event,
+) -> AsyncIterator[RawBatch]:
+    """Batches up to the ends of all partitions, or until the time is over.
+
+    One that has nothing new waits as long as none of the group has. Where the ends are not
+    known, the time is over already; but there may be something from those who do answer.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = deadline_s + (_GRACE_S if ends is None else 0.0)
+    while (left_s := until_s - loop.time()) > 0:
+        is_at_end = ends is not None and all(poller.positions[tp] >= ends[tp] for tp in ends)
+        if is_at_end and has_news.is_set():
+            return
+        polling = asyncio.create_task(poller.poll(int(left_s * 1000)))
+        for item in await _within(left_s + _GRACE_S, polling, has_news if is_at_end else None):
+            has_news.set()
+            yield item
+
+
+async def _within(
+    time_s: float, polling: "asyncio.Task[list[RawBatch]]", event: asyncio.Event | None
+) -> list[RawBatch]:
+    """What a poll brings; nothing if the time is over or something else happens first."""
+    waiting = asyncio.create_task(asyncio.Event().wait() if event is None else event.wait())
+    await asyncio.wait({waiting, polling}, timeout=time_s, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     polling.cancel()
+    # What it has found by now is not lost.
     [_, found] = await asyncio.gather(waiting, polling, return_exceptions=True)
     if isinstance(found, asyncio.CancelledError):
         return []
