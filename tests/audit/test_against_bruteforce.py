@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,8 +20,6 @@ from support.audit_bruteforce import Judge
 from support.audit_chaos import chaotic_runs
 from support.audit_faults import faulty_runs
 from support.audit_ledgers import History
-
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
 
 SIZES = st.sampled_from(
     [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]

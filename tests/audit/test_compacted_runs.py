@@ -23,8 +23,6 @@ from support.copiers import Copier, fault_of
 from support.mirrored_run import MirroredRun, MirroredTopic
 from support.topic_reader import read_topic
 
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
-
 QUICK = {"log.cleaner.backoff.ms": "50"}
 COMPACTED = {
     "cleanup.policy": "compact",

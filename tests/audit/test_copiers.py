@@ -15,8 +15,6 @@ from shoal.model.result import Result
 from support.copiers import Chosen, Copier, drop_headers, fault_of
 from support.mirrored_run import MirroredRun, MirroredTopic
 
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
-
 EVERY = 50  # one record in so many is hit
 MESSAGES = 1000  # of the run, evenly over its partitions
 

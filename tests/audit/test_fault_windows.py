@@ -20,8 +20,6 @@ from support.audit_chaos import chaotic_runs
 from support.audit_faults import faulty_runs
 from support.audit_ledgers import History, clean_run, receive
 
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
-
 
 def line(number: int, phase: str, at_us: int, **more: Any) -> dict[str, Any]:
     told = {"kind": "fault", "fault": number, "phase": phase, "at_us": at_us}

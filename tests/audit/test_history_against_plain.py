@@ -5,7 +5,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +13,6 @@ from shoal.audit.judge import Sizes
 from shoal.audit.self_test.plain_judge import PlainJudge
 from support.history_chaos import Chaos
 from support.history_files import counts, cut_up
-
-pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
 
 SIZES = [Sizes(), Sizes(rows_per_cell=1, rows_per_walk=1, offsets_per_cell=1), Sizes(5, 4, 3)]
 

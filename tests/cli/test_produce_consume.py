@@ -132,7 +132,6 @@ def test_a_killed_producer_goes_on_above_what_it_may_have_sent(
     assert "holds ledgers of another run" in told(other, code=2)
 
 
-@pytest.mark.timeout(300)
 def test_every_promise_of_a_producer_and_a_group_of_readers(
     cluster: LiteCluster, topic: str, tmp_path: Path
 ) -> None:

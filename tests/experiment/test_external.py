@@ -34,8 +34,6 @@ from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from support.lite_clusters import create_topic, send
 
-pytestmark = pytest.mark.timeout(300)
-
 OTHERS = "precious"
 BUSY = "busy"
 CANARY = "canary"

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import audit
@@ -16,9 +15,6 @@ from shoal.model.findings import Verdict
 from shoal.model.ledger import OPEN
 from shoal.model.result import Result
 from shoal.workload.ledger import open_run
-
-# A busy machine takes long to start, to miss a member and to drain.
-pytestmark = pytest.mark.timeout(240)
 
 DRIVER = Path(__file__).parents[1] / "support" / "experiment_driver.py"
 MESSAGES, RATE = 10_000, 2_000

@@ -35,7 +35,6 @@ def scaled_down(name: str, tmp_path: Path) -> ExperimentSpec:
 
 # MirrorMaker 2 is for `make prove-presets`.
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(set(presets()) - {"shoal-vs-mm2"}))
 def test_a_preset_ends_with_its_verdict(name: str, tmp_path: Path) -> None:
     spec = scaled_down(name, tmp_path)

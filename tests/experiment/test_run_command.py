@@ -15,7 +15,7 @@ import pytest
 
 from shoal.experiment.runs import summarise
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXPERIMENT = """
 description = "two brokers under a mirror"

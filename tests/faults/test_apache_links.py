@@ -38,7 +38,6 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Network]]
 
 @pytest.mark.apache
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_zone_that_is_cut_off_is_fenced_and_comes_back(ground: tuple[Cluster, Network]) -> None:
     cluster, network = ground
     nodes = {node.id: node for node in cluster.nodes()}

@@ -127,7 +127,6 @@ async def test_the_mirror_copies_between_two_clusters(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 async def test_two_ends_of_a_test_are_judged_together(
     environment: dict[str, str], two_clusters: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -149,7 +148,6 @@ async def test_two_ends_of_a_test_are_judged_together(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> None:
     with shell(BENCH, environment, tmp_path) as bench:
         shown, said = bench.communicate(timeout=500)
@@ -159,7 +157,6 @@ def test_a_cluster_is_measured(environment: dict[str, str], tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_an_experiment_runs(environment: dict[str, str], tmp_path: Path) -> None:
     with shell(EXPERIMENT, environment, tmp_path) as run:
         shown, said = run.communicate(timeout=500)

@@ -14,7 +14,6 @@ SCRIPT = Path(__file__).parents[1] / "support" / "spark_connector.py"
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_spark_writes_reads_and_streams_by_its_own_connector(
     bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

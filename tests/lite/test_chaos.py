@@ -14,7 +14,6 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("profile", "has_quorum"),
     [("default", False), ("default", True), ("strict", False), ("available", False)],

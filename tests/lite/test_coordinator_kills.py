@@ -8,7 +8,6 @@ from support.coordinator_kills import CoordinatorKills
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_what_was_committed_survives_its_coordinators(tmp_path: Path) -> None:
     outcome = CoordinatorKills(tmp_path).run(2)
     assert outcome.problems == []

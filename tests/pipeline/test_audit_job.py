@@ -30,7 +30,6 @@ def troubled_run() -> History:
     return history
 
 
-@pytest.mark.timeout(300)  # the first job pays for Spark's start, on a machine that may be busy
 def test_spark_gives_the_result_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
     run = troubled_run().write(tmp_path / "run", rows_per_segment=50)
     here = audit(open_ledger([run]))

@@ -21,8 +21,7 @@ from support.audit_ledgers import busy_run
 from support.plain_formats import parse
 from support.spark_cluster import SUBMIT_ARGUMENTS, SparkCluster, spark_cluster
 
-# Seven JVMs start, on a machine that may be busy.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 PATIENCE_S = 240.0
 PARTITIONS, MESSAGES, RATE = 2, 12_000, 2_000

