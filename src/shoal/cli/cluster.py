@@ -73,7 +73,8 @@ cluster.add_command(fault)
 @click.option(
     "--controllers",
     type=click.IntRange(1, 9),
-    help="Kafka Lite: so many controllers as processes of their own; 3 survive the death of one.  "
+    help="Kafka Lite: so many controllers as processes of their own; 3 survive the death of one, "
+    "2 of none.  "
     "[default: as the folder has, or one inside the supervisor]",
 )
 @click.option(

@@ -191,7 +191,7 @@ def test_only_answers_to_the_present_position_count() -> None:
 def test_a_lost_fetch_is_sent_again() -> None:
     node = follower_of(2)
     assert sent(node) == []
-    node.tick(1000)
+    node.tick(RaftConfig().request_timeout_ms)
     assert [type(message) for message in sent(node)] == [FetchRequest]
 
 

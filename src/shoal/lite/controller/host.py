@@ -16,7 +16,6 @@ from shoal.lite.controller.node import SNAPSHOT_RECORDS, ControllerNode
 from shoal.lite.controller.peers import Home, Peers
 from shoal.lite.controller.server import Answer, ControllerServer
 from shoal.lite.dial import Peer
-from shoal.lite.raft.config import DEFAULT_CONFIG
 from shoal.lite.raft.messages import Message, Request
 from shoal.lite.raft.model import Voter
 from shoal.lite.trace import tracer
@@ -70,14 +69,7 @@ class ControllerHost:
 
     async def start(self, host: str, port: int) -> None:
         """Take part, and serve; `host` and `port` are where others find us."""
-        home = Home(
-            self.node.key.id,
-            self._cluster_id,
-            host,
-            port,
-            DEFAULT_CONFIG.fetch_max_wait_ms,
-            DEFAULT_CONFIG.request_timeout_ms,
-        )
+        home = Home(self.node.key.id, self._cluster_id, host, port)
         self._peers = Peers(
             home,
             self._address_of,

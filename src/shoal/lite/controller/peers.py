@@ -2,7 +2,8 @@
 
 Rules of this file:
 - Two connections to each controller: one for fetches, which are held there, and one for all else.
-- A newer fetch replaces the one before, whose answer would be ignored.
+- A newer fetch replaces the one before, whose answer would be ignored; not if it is the same one
+  again, for the answer may be on a slow way.
 - Whoever cannot be reached is told of at once (`on_unreachable`). What is not a fetch is tried
   for a moment longer: nodes that are started together do not listen at the same moment.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from shoal.client.connection import Connection
 from shoal.client.errors import ClientError, ConnectionLost
 from shoal.lite.dial import Peer, dial
+from shoal.lite.raft.config import DEFAULT_CONFIG
 from shoal.lite.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
 from shoal.lite.raft.wire import Envelope, WrongCluster, api_key_of, decode_answer, encode_message
 from shoal.wire.errors import WireError
@@ -27,14 +29,19 @@ _logger = logging.getLogger(__name__)
 
 
 class Home(NamedTuple):
-    """Who asks: a node of a cluster, where it listens (if it does), and its time-outs."""
+    """Who asks: a node of a cluster, and where it listens, if it does."""
 
     node_id: int
     cluster_id: str
     host: str = ""
     port: int = 0
-    fetch_wait_ms: int = 500
-    request_timeout_ms: int = 1000
+
+
+class _Fetch(NamedTuple):
+    """What was asked for, and who waits for the answer."""
+
+    message: Request
+    task: asyncio.Task[None]
 
 
 class Peers:
@@ -53,7 +60,7 @@ class Peers:
         self._on_answer = on_answer
         self._on_unreachable = on_unreachable
         self._lanes: dict[tuple[int, bool], _Lane] = {}
-        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._fetches: dict[int, _Fetch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # What was wrong with each, so that it is said once.
         self._complaints: dict[int, str] = {}
@@ -72,24 +79,28 @@ class Peers:
             if lane is not None:
                 lane.drop()
             lane = self._lanes[to, is_fetch] = _Lane(self._home.node_id, address)
-        if is_fetch and (earlier := self._fetches.pop(to, None)) is not None and not earlier.done():
-            earlier.cancel()
+        earlier = self._fetches.get(to) if is_fetch else None
+        if earlier is not None and not earlier.task.done():
+            if earlier.message == message:
+                return
+            earlier.task.cancel()
             lane.drop()
         task = asyncio.get_running_loop().create_task(self._ask(lane, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if is_fetch:
-            self._fetches[to] = task
+            self._fetches[to] = _Fetch(message, task)
 
     async def _ask(self, lane: "_Lane", message: Request) -> None:
         to = lane.peer.node_id
         home = self._home
-        envelope = Envelope(to, home.cluster_id, home.host, home.port, home.fetch_wait_ms)
+        hold_ms = DEFAULT_CONFIG.fetch_max_wait_ms
+        envelope = Envelope(to, home.cluster_id, home.host, home.port, hold_ms)
 
         def encode(correlation_id: int) -> list[Part]:
             return encode_message(message, envelope, correlation_id)
 
-        timeout_s = (home.fetch_wait_ms + home.request_timeout_ms) / 1000
+        timeout_s = DEFAULT_CONFIG.request_timeout_ms / 1000
         try:
             connection = await self._connected(lane, message)
             frame = await connection.request(
@@ -109,7 +120,8 @@ class Peers:
 
     def _forget_fetch(self, to: int) -> None:
         """An answered fetch is none that the next one, which follows at once, would replace."""
-        if self._fetches.get(to) is asyncio.current_task():
+        fetch = self._fetches.get(to)
+        if fetch is not None and fetch.task is asyncio.current_task():
             del self._fetches[to]
 
     def _complain(self, to: int, reason: str) -> None:

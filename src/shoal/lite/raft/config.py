@@ -21,8 +21,9 @@ class RaftConfig:
     fetch_timeout_ms: int = 2000
     # How long a leader holds a fetch when it has nothing to give.
     fetch_max_wait_ms: int = 500
-    # When a fetch without an answer is sent again: longer than a leader may hold it.
-    request_timeout_ms: int = 1000
+    # When a fetch without an answer is sent again: longer than a leader may hold it, by the round
+    # trip over the slowest link on which a node can still follow.
+    request_timeout_ms: int = 1900
     # How long to wait after a refusal before the next try.
     retry_backoff_ms: int = 50
     # What one answer to a fetch carries; one entry is always carried whole.
