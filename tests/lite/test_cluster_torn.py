@@ -8,11 +8,11 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from support.lite_clusters import (
+    await_values,
     create_topic,
     eventually,
     in_sync,
     partition_of,
-    read,
     replicas_are_equal,
     send,
 )
@@ -64,8 +64,29 @@ def test_what_one_disk_lost_the_others_have(
     damage(log)
     cluster.start()
     try:
-        assert read(cluster, "t") == {0: VALUES}
+        await_values(cluster, "t", VALUES)
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
         eventually(lambda: replicas_are_equal(cluster, "t"))
     finally:
         cluster.stop()
+
+
+@pytest.mark.parametrize("damage", [cut, remove_folder])
+def test_the_last_one_in_sync_lost_what_an_eligible_one_has(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with LiteCluster(brokers=3, directory=tmp_path / "c") as cluster:
+        create_topic(cluster, "t", 1, 3)
+        assert send(cluster, "t", *VALUES) == [None] * len(VALUES)
+        last = partition_of(cluster, "t").leader
+        for broker_id in (*{1, 2, 3} - {last}, last):
+            cluster.stop_node(broker_id)
+        [log] = (tmp_path / "c" / f"broker-{last}" / "t-0").glob("*.log")
+        damage(log)
+        cluster.restart(last)
+        assert partition_of(cluster, "t").leader == -1
+        for broker_id in {1, 2, 3} - {last}:
+            cluster.restart(broker_id)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        await_values(cluster, "t", VALUES)
+        eventually(lambda: replicas_are_equal(cluster, "t"))

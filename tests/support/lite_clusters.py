@@ -110,6 +110,13 @@ def read(cluster: LiteCluster, topic: str, partitions: int = 1) -> dict[int, lis
     return values
 
 
+def await_values(cluster: LiteCluster, topic: str, values: list[bytes]) -> None:
+    """Wait until partition 0 holds just that: a new leader learns late what is committed."""
+    with suppress(AssertionError):
+        eventually(lambda: read(cluster, topic)[0] == values)
+    assert read(cluster, topic)[0] == values
+
+
 def segments(cluster: LiteCluster, broker_id: int, topic: str, index: int = 0) -> bytes:
     """All bytes of a replica's log."""
     folder: Path = cluster.log_dirs()[broker_id] / f"{topic}-{index}"

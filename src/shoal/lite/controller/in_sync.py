@@ -61,7 +61,7 @@ def lose(changes: Changes, report: ReportLosses) -> None:
     half written.
     """
     for partition in _reported(changes.state, report):
-        complete = set(partition.in_sync or partition.eligible)
+        complete = {*partition.in_sync, *partition.eligible}
         if complete != {report.broker_id}:
             settle(changes, without(partition, report.broker_id))
 
