@@ -19,13 +19,14 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Protocol
 
 from shoal.lite.api.registry import Answer, HangUp, Written
 from shoal.lite.log.slices import LogSlice
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import WireError
-from shoal.wire.framing import FrameDecoder, Part, frame
+from shoal.wire.framing import LENGTH_SIZE, FrameDecoder, Part, frame_length
 
 # Requests that have arrived and wait; above this much no more is read from the socket.
 _WAITING_LIMIT_BYTES = 16 * 1024 * 1024
@@ -66,8 +67,8 @@ class Connection:
         self.client_address = address[0]
         self._client_host = f"/{address[0]}"
         self._loop = asyncio.get_running_loop()
-        # When something was last received or sent.
-        self.active_s = self._loop.time()
+        # When something was last received or sent, by the event loop's clock.
+        self.active_s = monotonic()
         self._decoder = FrameDecoder(host.frame_limit_bytes)
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -131,7 +132,7 @@ class Connection:
         if count == 0:
             self._end()
             return False
-        self.active_s = self._loop.time()
+        self.active_s = monotonic()
         try:
             frames = self._decoder.received(count)
         except WireError as error:
@@ -198,7 +199,7 @@ class Connection:
             future = Written(loop=self._loop)
             future.set_result(answer)
             return future
-        return asyncio.ensure_future(answer)
+        return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
 
     def _on_answer(self, _: "asyncio.Future[Answer]") -> None:
         underway = self._underway
@@ -225,16 +226,17 @@ class Connection:
     # Sending
 
     def _add(self, answer: Sequence[Part | LogSlice]) -> None:
-        parts = frame(answer)
-        self._unsent.extend(parts)
-        self._unsent_bytes += sum(map(len, parts))
+        size = sum(map(len, answer))
+        self._unsent.append(frame_length(size))
+        self._unsent.extend(answer)
+        self._unsent_bytes += LENGTH_SIZE + size
 
     def _sent_all(self) -> bool:
         """Send as much as the socket takes; if something is left, go on when it takes more."""
         try:
             while self._unsent:
                 self._send_some()
-                self.active_s = self._loop.time()
+                self.active_s = monotonic()
         except (BlockingIOError, InterruptedError):
             if not self._is_writing:
                 self._is_writing = True
@@ -259,7 +261,7 @@ class Connection:
         first = unsent[0]
         if isinstance(first, LogSlice):
             self._unsent_bytes -= first.send_to(self._socket.fileno())
-            if len(first) == 0:
+            if first.size == 0:
                 unsent.popleft()
             return
         parts: list[Part] = []

@@ -14,7 +14,6 @@ Rules of this file:
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.wire.fetch import (
@@ -34,7 +33,8 @@ _EVICTION_MS = 120_000
 _MOST_PARTITIONS = 200_000
 LAST_EPOCH = LAST_ID = (1 << 31) - 1
 
-Key = tuple[UUID | str, int]
+# The number of a topic's id or its name, and the partition.
+Key = tuple[int | str, int]
 
 
 @dataclass(slots=True)
@@ -200,5 +200,6 @@ def key_of(
     item: FetchPartition | ForgottenPartition | PartitionAnswer[PieceT], *, uses_ids: bool
 ) -> Key:
     """What tells partitions of a session apart."""
-    name = item.topic_id if uses_ids else item.topic
-    return (name if name is not None else "", item.partition)
+    if not uses_ids:
+        return item.topic, item.partition
+    return 0 if item.topic_id is None else item.topic_id.int, item.partition

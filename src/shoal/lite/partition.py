@@ -48,6 +48,9 @@ from shoal.lite.transactions.guards import Guard, Guards
 OnAcked = Callable[[Code], None]
 # More are taken together: consumers are then told a little later of what is committed.
 _MOST_UNREAD_PIECES = 1000
+# How often deadlines are looked at, at least, while there are any: finding the next one with every
+# batch would cost more.
+_LOOK_MS = 250
 _NEW_LEADER_MS = 5_000
 # How long a producer waits at most for the followers to be told.
 _TELLING_S = 0.5
@@ -79,6 +82,7 @@ class Partition:
     __slots__ = (
         "_assigned_ms",
         "_deletions",
+        "_due_ms",
         "_host",
         "_loop",
         "_telling_timer",
@@ -113,7 +117,9 @@ class Partition:
         self._loop = asyncio.get_running_loop()
         # Whether this broker has it no more: an answer of its leader may still come.
         self.is_gone = False
+        # When to look at the leader's deadlines next.
         self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
         self.name = name
         self.log = log
         self.record = record
@@ -322,6 +328,7 @@ class Partition:
         """Tell when all that is written now is on all in-sync replicas."""
         deadline_ms = monotonic_ms() + timeout_ms
         self.leader.await_acks(on_acked, self.log.end_offset, deadline_ms=deadline_ms)
+        self._look_by(deadline_ms)
         self.settle()
 
     def _appended(
@@ -339,17 +346,20 @@ class Partition:
             self.guards.drop(header.producer_id)
         now_ms = monotonic_ms()
         end_offset = appended.base_offset + header.last_offset_delta + 1
+        size_bytes = header.size
         if not appended.is_duplicate:
-            self._note_unread(end_offset, header.size)
+            self._note_unread(end_offset, size_bytes)
             if tracer.current is not None:
                 count, offset = header.record_count, appended.base_offset
                 tracer.current.event(f"{self!r}: writes {count} record(s) at offset {offset}")
             leader.appended(now_ms)
         if acks == ALL_ACKS:
             leader.await_acks(on_acked, end_offset, deadline_ms=now_ms + timeout_ms)
+            if timeout_ms < _LOOK_MS:
+                self._look_by(now_ms + timeout_ms)
         if not appended.is_duplicate:
             for waiter in self.followers:
-                waiter.on_more(header.size)
+                waiter.on_more(size_bytes)
         self.settle()
         return appended
 
@@ -393,19 +403,19 @@ class Partition:
         if self._wake_readers():
             for waiter in self.followers:
                 waiter.on_more(0)
-        self._acknowledge(leader)
-        self._arm(leader)
+        if self._untold:
+            self._acknowledge(leader)
+        if self._timer is None:
+            self._arm(leader, monotonic_ms())
 
     def on_told(self) -> None:
         """What is committed was told to a follower."""
-        if self._untold and self.replica.leader is not None:
-            self._acknowledge(self.replica.leader)
+        if self._untold and (leader := self.replica.leader) is not None:
+            self._acknowledge(leader)
 
     def _acknowledge(self, leader: LeaderPartition) -> None:
         """Tell producers what all followers in sync were told, or did not ask for in time."""
         untold = self._untold
-        if not untold:
-            return
         told_offset = leader.told_offset
         while untold and untold[0][0] <= told_offset:
             untold.popleft()[2](Code.NONE)
@@ -428,7 +438,7 @@ class Partition:
 
     def _wake_readers(self) -> bool:
         """Tell consumers if there is more for them; says whether there is."""
-        high_watermark = self.high_watermark
+        high_watermark = self.replica.role.high_watermark
         woken, self._woken_high_watermark = self._woken_high_watermark, high_watermark
         if high_watermark <= woken:
             return False
@@ -455,16 +465,18 @@ class Partition:
             leader.isr_answered(monotonic_ms(), wish, answer)
             self.settle()
 
-    def _arm(self, leader: LeaderPartition) -> None:
+    def _arm(self, leader: LeaderPartition, now_ms: int) -> None:
+        """Look at the time when there is a deadline, or soon: until then there may be another."""
         deadline_ms = leader.next_deadline_ms()
-        if deadline_ms is None:
-            return
-        deadline_s = deadline_ms / 1000
-        if self._timer is not None:
-            if self._timer.when() <= deadline_s:
-                return
+        if deadline_ms is not None:
+            self._due_ms = max(now_ms + 1, min(deadline_ms, now_ms + _LOOK_MS))
+            self._timer = self._loop.call_at(self._due_ms / 1000, self._on_time)
+
+    def _look_by(self, deadline_ms: int) -> None:
+        """There is a deadline that may be sooner than the next look."""
+        if self._timer is not None and deadline_ms < self._due_ms:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline_s, self._on_time)
+            self._timer = None
 
     def _on_time(self) -> None:
         self._timer = None
@@ -477,8 +489,7 @@ class Partition:
             leader.tick(now_ms)
             self.settle()
         elif deadline_ms is not None:
-            when_s = max(deadline_ms, now_ms + 1) / 1000
-            self._timer = self._loop.call_at(when_s, self._on_time)
+            self._arm(leader, now_ms)
 
     # Following
 
@@ -491,8 +502,8 @@ class Partition:
         try:
             for action in follower.answered(now_ms, fetch, answer):
                 self._act(action, records)
-            self.log.producers.replicated(follower.high_watermark)
-            self._wake_readers()
+            if self._wake_readers():
+                self.log.producers.replicated(self._woken_high_watermark)
         except LogOffline:
             self._host.on_failed(self)
         except Refused as refused:

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
-from uuid import UUID
 
 from shoal.client.connection import Connection
 from shoal.client.errors import ClientError, ConnectionLost
@@ -44,12 +43,12 @@ _MAX_BYTES = 10 * 1024 * 1024
 # How much longer than the leader holds a fetch an answer may take.
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
-_NO_TOPIC = UUID(int=0)
 _SESSION_ENDED = {Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH}
 _CODES = {int(code): code for code in Code}
 _logger = logging.getLogger(__name__)
 
-Key = tuple[UUID, int]
+# The number of a topic's id, and the partition.
+Key = tuple[int, int]
 FollowersOf = Callable[[int], Iterable[Partition]]
 _Asked = tuple[Partition, ReplicaFetch]
 
@@ -135,11 +134,13 @@ class ReplicaFetcher:
     def _name_all(self) -> None:
         self._known = {}
         self._retry_ms = None
+        now_ms = monotonic_ms()
         for partition in self._followers_of(self.leader.node_id):
-            fetch = _next_fetch(partition)
+            fetch = _next_fetch(partition, now_ms)
             follower = partition.replica.follower
             if fetch is not None:
-                self._known[partition.record.key] = (partition, fetch)
+                key = partition.record.topic_id.int, partition.record.partition
+                self._known[key] = (partition, fetch)
             elif follower is not None and (retry_ms := follower.next_deadline_ms()) is not None:
                 self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
         self._named = list(self._known.values())
@@ -195,15 +196,18 @@ class ReplicaFetcher:
     def _take(self, answers: Iterable[FetchedPartition]) -> None:
         """Do as the leader says, and note what to say next."""
         self._named = []
+        now_ms = monotonic_ms()
         is_well = self._session_id != NO_SESSION_ID and self._left_ms(_IDLE_MS) > 1
         for fetched in answers:
-            key = (fetched.topic_id or _NO_TOPIC, fetched.partition)
+            if fetched.topic_id is None:
+                continue
+            key = (fetched.topic_id.int, fetched.partition)
             known = self._known.get(key)
             if known is None:
                 continue
             partition, fetch = known
             partition.on_fetched(fetch, _answer(fetched), fetched.records)
-            following = _next_fetch(partition)
+            following = _next_fetch(partition, now_ms)
             if fetched.error_code or following is None:
                 is_well = False
             elif following != fetch:
@@ -224,12 +228,12 @@ class ReplicaFetcher:
             self._connection = None
 
 
-def _next_fetch(partition: Partition) -> ReplicaFetch | None:
+def _next_fetch(partition: Partition, now_ms: int) -> ReplicaFetch | None:
     """What to ask for a partition; None if nothing can be had now."""
     follower = partition.replica.follower
     if follower is None or partition.is_gone or partition.log.offline_reason is not None:
         return None
-    return follower.next_fetch(monotonic_ms())
+    return follower.next_fetch(now_ms)
 
 
 def _wanted(partition: Partition, fetch: ReplicaFetch) -> FetchPartition:

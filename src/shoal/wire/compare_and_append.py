@@ -18,12 +18,11 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Unencodable
 from shoal.wire.framing import Part
 from shoal.wire.hot import NO_RECORDS, Versions, Writer, encoder, read_topics
-from shoal.wire.messages import decode_response_header, put_request_header, put_response_header
 from shoal.wire.primitives import INT32
 
 FEATURE: Final = "shoal.compare-and-append"
 VERSION: Final = 0
-_VERSIONS = Versions("CompareAndAppend", range(1), flexible_from=0, topic_ids_from=1)
+_VERSIONS = Versions(ApiKey.COMPARE_AND_APPEND, range(1), flexible_from=0, topic_ids_from=1)
 _ENTRY = Struct(">iiq")
 _ANSWER = Struct(">ihq")
 
@@ -67,10 +66,9 @@ def encode_request(
     """The parts of a request, to be framed."""
     if len({(entry.topic, entry.partition) for entry in entries}) != len(entries):
         raise Unencodable("a partition is named twice in one request")
-    header = put_request_header(
-        ApiKey.COMPARE_AND_APPEND, VERSION, correlation_id=correlation_id, client_id=client_id
+    writer: Writer[Part] = _VERSIONS.request_writer(
+        VERSION, correlation_id=correlation_id, client_id=client_id
     )
-    writer: Writer[Part] = _VERSIONS.writer(VERSION, header)
     writer.output += INT32.pack(timeout_ms)
 
     def write(entry: Entry) -> None:
@@ -85,7 +83,7 @@ def encode_request(
 
 def decode_request(frame: Part, position: int) -> tuple[int, list[ReceivedEntry]]:
     """The time-out and the entries of the request whose body begins at `position`."""
-    cursor = _VERSIONS.cursor(VERSION, frame, position)
+    cursor = _VERSIONS.request_cursor(VERSION, frame, position)
     timeout_ms: int = cursor.fixed(INT32, "timeout")[0]
 
     def read(topic: str, _: UUID | None) -> ReceivedEntry:
@@ -108,8 +106,7 @@ def decode_request(frame: Part, position: int) -> tuple[int, list[ReceivedEntry]
 @encoder
 def encode_response(*, correlation_id: int, answers: Sequence[EntryAnswer]) -> bytes:
     """A response, to be framed."""
-    header = put_response_header(ApiKey.COMPARE_AND_APPEND, VERSION, correlation_id=correlation_id)
-    writer: Writer[Part] = _VERSIONS.writer(VERSION, header)
+    writer: Writer[Part] = _VERSIONS.response_writer(VERSION, correlation_id)
 
     def write(answer: EntryAnswer) -> None:
         writer.output += _ANSWER.pack(answer.partition, answer.error_code, answer.log_end)
@@ -123,8 +120,7 @@ def encode_response(*, correlation_id: int, answers: Sequence[EntryAnswer]) -> b
 
 def decode_response(frame: Part) -> list[EntryAnswer]:
     """The answers of a response."""
-    _, position = decode_response_header(frame, ApiKey.COMPARE_AND_APPEND, VERSION)
-    cursor = _VERSIONS.cursor(VERSION, frame, position)
+    cursor = _VERSIONS.response_cursor(VERSION, frame)
 
     def read(topic: str, _: UUID | None) -> EntryAnswer:
         partition, error_code, log_end = cursor.fixed(_ANSWER, "answer")

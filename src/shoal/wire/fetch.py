@@ -32,17 +32,12 @@ from shoal.wire.hot import (
     read_topic_id,
     read_topics,
 )
-from shoal.wire.messages import (
-    decode_response_header,
-    put_request_header,
-    put_response_header,
-)
 from shoal.wire.primitives import INT32, INT64, Cursor, put_string
 
 FETCH_VERSIONS = range(4, 19)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _VERSIONS = Versions(
-    "Fetch",
+    ApiKey.FETCH,
     FETCH_VERSIONS,
     flexible_from=12,
     topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
@@ -188,24 +183,19 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
     cluster_id: str | None = None,
 ) -> bytes:
     """A request, to be framed; what the version cannot carry is left out."""
-    _VERSIONS.check(version)
-    header = put_request_header(
-        ApiKey.FETCH, version, correlation_id=correlation_id, client_id=client_id
+    writer: Writer[Part] = _VERSIONS.request_writer(
+        version, correlation_id=correlation_id, client_id=client_id
     )
-    writer: Writer[Part] = _VERSIONS.writer(version, header)
     if version < 15:
         writer.output += INT32.pack(replica_id)
     writer.output += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
     if version >= 7:
         writer.output += _SESSION.pack(session_id, session_epoch)
 
-    def write(item: FetchPartition) -> None:
-        _write_partition(writer, item, version)
-
     def write_forgotten(item: ForgottenPartition) -> None:
         writer.output += INT32.pack(item.partition)
 
-    writer.topics(partitions, write)
+    writer.topics(partitions, partial(_write_partition, writer, version))
     if version >= 7:
         writer.topics(forgotten, write_forgotten)
     if version >= 11:
@@ -222,8 +212,7 @@ def encode_fetch_request(  # noqa: PLR0913 - as many as the message has fields
 
 def decode_fetch_request(version: int, frame: Part, position: int) -> FetchRequest:
     """The request whose body begins at `position` of the frame."""
-    _VERSIONS.check(version)
-    cursor = _VERSIONS.cursor(version, frame, position)
+    cursor = _VERSIONS.request_cursor(version, frame, position)
     replica = (NO_REPLICA, NO_EPOCH)
     if version < 15:
         replica = (cursor.fixed(INT32, "replica id")[0], NO_EPOCH)
@@ -231,7 +220,7 @@ def decode_fetch_request(version: int, frame: Part, position: int) -> FetchReque
     session_id, session_epoch = NO_SESSION_ID, NO_SESSION_EPOCH
     if version >= 7:
         session_id, session_epoch = cursor.fixed(_SESSION, "fetch session")
-    uses_ids = _VERSIONS.use_ids(version)
+    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
 
     def read_forgotten(topic: str, topic_id: UUID | None) -> ForgottenPartition:
         return ForgottenPartition(topic, topic_id, cursor.fixed(INT32, "partition")[0])
@@ -273,18 +262,13 @@ def encode_fetch_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part | PieceT]:
     """The parts of a response, to be framed; the record sets are among them as given."""
-    _VERSIONS.check(version)
-    header = put_response_header(ApiKey.FETCH, version, correlation_id=correlation_id)
-    writer: Writer[PieceT] = _VERSIONS.writer(version, header)
+    writer: Writer[PieceT] = _VERSIONS.response_writer(version, correlation_id)
     if version >= 7:
         writer.output += _RESPONSE_FROM_7.pack(throttle_ms, error_code, session_id)
     else:
         writer.output += INT32.pack(throttle_ms)
 
-    def write(item: PartitionAnswer[PieceT]) -> None:
-        _write_fetched(writer, item, version)
-
-    writer.topics(partitions, write)
+    writer.topics(partitions, partial(_write_fetched, writer, version))
     if version >= 16 and node_endpoints:
         writer.tags([(0, node_endpoints_bytes(node_endpoints))])
     else:
@@ -294,9 +278,7 @@ def encode_fetch_response(
 
 def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
     """A response; its record sets are views into the frame."""
-    _VERSIONS.check(version)
-    _, position = decode_response_header(frame, ApiKey.FETCH, version)
-    cursor = _VERSIONS.cursor(version, frame, position)
+    cursor = _VERSIONS.response_cursor(version, frame)
     error_code, session_id = 0, NO_SESSION_ID
     if version >= 7:
         throttle_ms, error_code, session_id = cursor.fixed(_RESPONSE_FROM_7, "response")
@@ -308,7 +290,8 @@ def decode_fetch_response(version: int, frame: Part) -> FetchResponse:
         read = partial(_read_flexible_fetched, cursor)
     else:
         read = partial(_read_fetched, cursor, version)
-    partitions = read_topics(cursor, read, uses_ids=_VERSIONS.use_ids(version), least_item_size=30)
+    uses_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    partitions = read_topics(cursor, read, uses_ids=uses_ids, least_item_size=30)
     tagged = cursor.tags("Fetch response", _RESPONSE_TAGS) if cursor.flexible else {}
     return FetchResponse(session_id, error_code, partitions, throttle_ms, tagged.get(0, ()))
 
@@ -333,7 +316,7 @@ _REQUEST_TAGS = {0: _read_cluster_id, 1: _read_replica_state}
 _RESPONSE_TAGS = {0: read_node_endpoints}
 
 
-def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -> None:
+def _write_partition(writer: Writer[Part], version: int, item: FetchPartition) -> None:
     if version >= 12:
         writer.output += _PARTITION_FROM_12.pack(
             item.partition,
@@ -346,7 +329,7 @@ def _write_partition(writer: Writer[Part], item: FetchPartition, version: int) -
         if version >= 17 and item[-2:] != (None, None):
             _write_partition_tags(writer, item, version)
         else:
-            writer.no_tags()
+            writer.output.append(0)
     elif version >= 9:
         writer.output += _PARTITION_FROM_9.pack(
             item.partition, item.leader_epoch, item.offset, item.log_start_offset, item.max_bytes
@@ -401,7 +384,22 @@ def _read_partition(
     return FetchPartition(*place, *state, tagged.get(0), tagged.get(1))
 
 
-def _write_fetched(writer: Writer[PieceT], item: PartitionAnswer[PieceT], version: int) -> None:
+def _write_fetched(writer: Writer[PieceT], version: int, item: PartitionAnswer[PieceT]) -> None:
+    if writer.flexible and not item.aborted:
+        # Nearly always; the numbers up to `log_start_offset`, and that nothing was aborted.
+        writer.output += _FETCHED_FROM_12.pack(*item[2:7], 1, item.preferred_read_replica)
+    else:
+        _write_fetched_numbers(writer, version, item)
+    writer.records(item.records)
+    if item.diverging_epoch or item.current_leader or item.snapshot_id:
+        _write_fetched_tags(writer, item)
+    else:
+        writer.no_tags()
+
+
+def _write_fetched_numbers(
+    writer: Writer[PieceT], version: int, item: PartitionAnswer[PieceT]
+) -> None:
     writer.output += _FETCHED_FROM_4.pack(
         item.partition, item.error_code, item.high_watermark, item.last_stable_offset
     )
@@ -413,11 +411,6 @@ def _write_fetched(writer: Writer[PieceT], item: PartitionAnswer[PieceT], versio
         writer.no_tags()
     if version >= 11:
         writer.output += INT32.pack(item.preferred_read_replica)
-    writer.records(item.records)
-    if item.diverging_epoch or item.current_leader or item.snapshot_id:
-        _write_fetched_tags(writer, item)
-    else:
-        writer.no_tags()
 
 
 def _write_fetched_tags(writer: Writer[PieceT], item: PartitionAnswer[PieceT]) -> None:

@@ -211,7 +211,11 @@ class FrameDecoder:
 
 def frame(parts: Sequence[PieceT]) -> list[bytes | PieceT]:
     """`parts` with their common length in front, ready for `writelines` or `sendmsg`."""
-    length = sum(map(len, parts))
-    if length > _LARGEST_LENGTH:
-        raise LimitExceeded(f"{length} bytes do not fit in one frame")
-    return [_LENGTH.pack(length), *parts]
+    return [frame_length(sum(map(len, parts))), *parts]
+
+
+def frame_length(size: int) -> bytes:
+    """What stands in front of a frame of so many bytes."""
+    if size > _LARGEST_LENGTH:
+        raise LimitExceeded(f"{size} bytes do not fit in one frame")
+    return _LENGTH.pack(size)

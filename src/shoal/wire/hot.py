@@ -13,13 +13,17 @@ from struct import Struct
 from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
+from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Unencodable, UnsupportedVersion
 from shoal.wire.framing import Part, PieceT
+from shoal.wire.messages import put_request_header
 from shoal.wire.primitives import Cursor, put_count, put_string, put_tags
 
 NO_RECORDS = memoryview(b"")
 
 _ZERO_ID = bytes(16)
+# Counts below it are one byte of a flexible message.
+_ONE_BYTE = 0x7F
 _TOPIC_ID = Struct(">16s")
 _INT32 = Struct(">i")
 _LEADER = Struct(">ii")
@@ -62,7 +66,7 @@ class Writer(Generic[PieceT]):
 
     __slots__ = ("_parts", "flexible", "output", "uses_ids")
 
-    def __init__(self, header: bytearray, *, flexible: bool, uses_ids: bool) -> None:
+    def __init__(self, header: bytearray, flexible: bool, uses_ids: bool) -> None:
         self.output = header
         self.flexible = flexible
         self.uses_ids = uses_ids
@@ -72,7 +76,10 @@ class Writer(Generic[PieceT]):
         put_string(self.output, value, flexible=self.flexible)
 
     def count(self, count: int) -> None:
-        put_count(self.output, count, flexible=self.flexible)
+        if self.flexible and count < _ONE_BYTE:
+            self.output.append(count + 1)
+        else:
+            put_count(self.output, count, flexible=self.flexible)
 
     def records(self, *pieces: PieceT) -> None:
         """The length of a record set, and the record set in as many pieces as it was given."""
@@ -83,9 +90,15 @@ class Writer(Generic[PieceT]):
     def topics(self, items: Iterable[OfTopicT], write_item: Callable[[OfTopicT], None]) -> None:
         """A list of topics with, in each, a list of its items; in the order of first mention."""
         groups: dict[str | UUID | None, list[OfTopicT]] = {}
+        members: list[OfTopicT] = []
+        last_key: str | UUID | None = None
         for item in items:
             key = item.topic_id if self.uses_ids else item.topic
-            groups.setdefault(key, []).append(item)
+            if key is not last_key or not members:
+                # Mostly they stand together, and an id's hash costs a call.
+                members = groups.setdefault(key, [])
+                last_key = key
+            members.append(item)
         self.count(len(groups))
         for members in groups.values():
             self._topic(members[0])
@@ -99,7 +112,7 @@ class Writer(Generic[PieceT]):
         if self.flexible:
             self.output.append(0)
 
-    def tags(self, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
+    def tags(self, tagged: Sequence[tuple[int, bytes | bytearray]]) -> None:
         """The end of a structure with tagged fields, in ascending order; flexible only."""
         put_tags(self.output, tagged)
 
@@ -117,34 +130,58 @@ class Writer(Generic[PieceT]):
 
 
 class Versions(NamedTuple):
-    """The versions of a message that we know, and from which on they are of what layout."""
+    """The versions of a message that we know, and from which on they are of what layout.
 
-    name: str
+    Whatever reads or writes one is made here, and refuses a version whose layout we do not know.
+    """
+
+    api_key: ApiKey
     known: range
     flexible_from: int
     topic_ids_from: int
 
-    def check(self, version: int) -> None:
-        """Refuse a version whose layout we do not know."""
+    def request_writer(
+        self, version: int, *, correlation_id: int, client_id: str | None
+    ) -> "Writer[PieceT]":
+        """What writes the body of a request; its header is there."""
         if version not in self.known:
-            raise UnsupportedVersion(
-                f"{self.name} {version} is not among the known versions "
-                f"{self.known[0]} to {self.known[-1]}"
-            )
-
-    def use_ids(self, version: int) -> bool:
-        """Whether topics are named by their ids."""
-        return version >= self.topic_ids_from
-
-    def writer(self, version: int, header: bytearray) -> "Writer[PieceT]":
-        """What writes a message behind its header."""
-        return Writer(
-            header, flexible=version >= self.flexible_from, uses_ids=self.use_ids(version)
+            raise self._unknown(version)
+        header = put_request_header(
+            self.api_key, version, correlation_id=correlation_id, client_id=client_id
         )
+        return Writer(header, version >= self.flexible_from, version >= self.topic_ids_from)
 
-    def cursor(self, version: int, frame: Part, position: int) -> Cursor:
-        """What reads a message whose body begins at `position`."""
+    def response_writer(self, version: int, correlation_id: int) -> "Writer[PieceT]":
+        """What writes the body of a response; its header is there."""
+        if version not in self.known:
+            raise self._unknown(version)
+        header = bytearray(_INT32.pack(correlation_id))
+        flexible = version >= self.flexible_from
+        if flexible:
+            header.append(0)
+        return Writer(header, flexible, version >= self.topic_ids_from)
+
+    def request_cursor(self, version: int, frame: Part, position: int) -> Cursor:
+        """What reads a request whose body begins at `position`."""
+        if version not in self.known:
+            raise self._unknown(version)
         return Cursor(memoryview(frame), position, flexible=version >= self.flexible_from)
+
+    def response_cursor(self, version: int, frame: Part) -> Cursor:
+        """What reads the body of a response."""
+        if version not in self.known:
+            raise self._unknown(version)
+        cursor = Cursor(memoryview(frame), flexible=version >= self.flexible_from)
+        cursor.fixed(_INT32, "response header")
+        if cursor.flexible:
+            cursor.tags("response header")
+        return cursor
+
+    def _unknown(self, version: int) -> UnsupportedVersion:
+        name = self.api_key.name.title().replace("_", "")
+        return UnsupportedVersion(
+            f"{name} {version} is not among the known versions {self.known[0]} to {self.known[-1]}"
+        )
 
 
 def read_topics(

@@ -12,7 +12,7 @@ peers that know nothing of each other yet can understand it.
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
@@ -26,7 +26,7 @@ from shoal.wire.primitives import INT32, Cursor, put_string, put_tags
 PayloadT = TypeVar("PayloadT")
 Bytes = bytes | bytearray | memoryview
 # Tagged fields that a header carries beyond Apache Kafka's; whoever does not know them skips them.
-Tags = Iterable[tuple[int, bytes]]
+Tags = Sequence[tuple[int, bytes | bytearray]]
 
 _REQUEST_HEADER = Struct(">hhi")
 # Much faster than to ask the enumeration, which brokers would do for every request.

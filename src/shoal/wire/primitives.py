@@ -15,7 +15,7 @@ Rules of this file:
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -35,6 +35,7 @@ STRUCTURE_WEIGHT = 8
 
 _INT16_MAX = (1 << 15) - 1
 _INT32_MAX = (1 << 31) - 1
+_ONE_BYTE = 0x7F  # the largest varint of one byte
 _VARINT_BITS = 35  # of which 32 may be used
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
 
@@ -91,6 +92,10 @@ class Cursor:
 
     def nullable_string(self, what: str) -> str | None:
         """A string, or None where the bytes say null."""
+        position = self.position
+        if self.flexible and position < self.end and self.view[position] == 1:
+            self.position = position + 1
+            return ""
         length = self.varint(what) - 1 if self.flexible else self._length(INT16, what)
         if length < 0:
             return None
@@ -127,6 +132,14 @@ class Cursor:
 
     def count(self, what: str, *, least_size: int, weight: int = STRUCTURE_WEIGHT) -> int:
         """How many items an array has, each of at least `least_size` bytes; null is refused."""
+        position = self.position
+        if self.flexible and position < self.end and 0 < (byte := self.view[position]) < 0x80:
+            # Nearly always one byte, and nothing to object to.
+            count = byte - 1
+            if count * least_size < self.end - position and count * weight <= self.budget:
+                self.position = position + 1
+                self.budget -= count * weight
+                return count
         count = self.nullable_count(what, least_size=least_size, weight=weight)
         if count < 0:
             self.raise_null(what)
@@ -197,7 +210,7 @@ class Cursor:
 
 def put_varint(output: bytearray, value: int) -> None:
     """Append an unsigned varint."""
-    while value > 0x7F:
+    while value > _ONE_BYTE:
         output.append(value & 0x7F | 0x80)
         value >>= 7
     output.append(value)
@@ -228,11 +241,16 @@ def put_count(output: bytearray, count: int, *, flexible: bool) -> None:
         output += INT32.pack(count)
 
 
-def put_tags(output: bytearray, tagged: Iterable[tuple[int, bytes | bytearray]]) -> None:
+def put_tags(output: bytearray, tagged: Sequence[tuple[int, bytes | bytearray]]) -> None:
     """Append the tagged fields that end a flexible structure, in ascending order."""
-    fields = list(tagged)
-    put_varint(output, len(fields))
-    for tag, data in fields:
-        put_varint(output, tag)
-        put_varint(output, len(data))
+    if not tagged:
+        output.append(0)
+        return
+    put_varint(output, len(tagged))
+    for tag, data in tagged:
+        if tag <= _ONE_BYTE and len(data) <= _ONE_BYTE:
+            output += bytes((tag, len(data)))
+        else:
+            put_varint(output, tag)
+            put_varint(output, len(data))
         output += data

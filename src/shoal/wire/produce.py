@@ -30,18 +30,13 @@ from shoal.wire.hot import (
     read_topic_id,
     read_topics,
 )
-from shoal.wire.messages import (
-    decode_response_header,
-    put_request_header,
-    put_response_header,
-)
 from shoal.wire.primitives import INT32, INT64, Cursor
 
 PRODUCE_VERSIONS = range(3, 14)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FLEXIBLE_FROM = 9
 _VERSIONS = Versions(
-    "Produce",
+    ApiKey.PRODUCE,
     PRODUCE_VERSIONS,
     flexible_from=_FLEXIBLE_FROM,
     topic_ids_from=FIRST_VERSION_WITH_TOPIC_IDS,
@@ -126,12 +121,10 @@ def encode_produce_request(
     partitions: Sequence[ProducePartition],
 ) -> list[Part]:
     """The parts of a request, to be framed; the record sets are among them as given."""
-    _VERSIONS.check(version)
-    _refuse_repetition(partitions, version)
-    header = put_request_header(
-        ApiKey.PRODUCE, version, correlation_id=correlation_id, client_id=client_id
+    writer: Writer[Part] = _VERSIONS.request_writer(
+        version, correlation_id=correlation_id, client_id=client_id
     )
-    writer: Writer[Part] = _VERSIONS.writer(version, header)
+    _refuse_repetition(partitions, uses_ids=writer.uses_ids)
     writer.string(transactional_id)
     writer.output += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
 
@@ -150,12 +143,11 @@ def encode_produce_request(
 
 def decode_produce_request(version: int, frame: Part, position: int) -> ProduceRequest:
     """The request whose body begins at `position` of the frame."""
-    _VERSIONS.check(version)
-    cursor = _VERSIONS.cursor(version, frame, position)
+    cursor = _VERSIONS.request_cursor(version, frame, position)
     transactional_id = cursor.nullable_string("transactional id")
     acks, timeout_ms = cursor.fixed(_ACKS_AND_TIMEOUT, "acks and timeout")
 
-    flexible, uses_ids = cursor.flexible, _VERSIONS.use_ids(version)
+    flexible, uses_ids = cursor.flexible, version >= FIRST_VERSION_WITH_TOPIC_IDS
     name, topic_id = "", None
     partitions: list[ProducedPartition] = []
     # Not by `read_topics`: a broker does this for every few records.
@@ -189,14 +181,9 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """A response, to be framed; what the version cannot carry is left out."""
-    _VERSIONS.check(version)
-    header = put_response_header(ApiKey.PRODUCE, version, correlation_id=correlation_id)
-    writer: Writer[Part] = _VERSIONS.writer(version, header)
+    writer: Writer[Part] = _VERSIONS.response_writer(version, correlation_id)
 
-    def write(answer: ProduceAnswer) -> None:
-        _write_answer(writer, answer, version)
-
-    writer.topics(answers, write)
+    writer.topics(answers, partial(_write_answer, writer, version))
     writer.output += INT32.pack(throttle_ms)
     if version >= 10 and node_endpoints:
         writer.tags([(0, node_endpoints_bytes(node_endpoints))])
@@ -207,14 +194,12 @@ def encode_produce_response(
 
 def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     """The answers of a response. Endpoints of new leaders are skipped: metadata has them."""
-    _VERSIONS.check(version)
-    _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
-    cursor = _VERSIONS.cursor(version, frame, position)
+    cursor = _VERSIONS.response_cursor(version, frame)
 
     answers = read_topics(
         cursor,
         partial(_read_answer, cursor, version),
-        uses_ids=_VERSIONS.use_ids(version),
+        uses_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS,
         least_item_size=_ANSWER_FROM_3.size,
     )
     cursor.fixed(INT32, "throttle time")
@@ -223,14 +208,13 @@ def decode_produce_response(version: int, frame: Part) -> list[ProduceAnswer]:
     return answers
 
 
-def _refuse_repetition(partitions: Sequence[ProducePartition], version: int) -> None:
-    uses_ids = _VERSIONS.use_ids(version)
+def _refuse_repetition(partitions: Sequence[ProducePartition], *, uses_ids: bool) -> None:
     seen = {(item.topic_id if uses_ids else item.topic, item.partition) for item in partitions}
     if len(seen) != len(partitions):
         raise Unencodable("a partition is named twice in one Produce request")
 
 
-def _write_answer(writer: Writer[Part], answer: ProduceAnswer, version: int) -> None:
+def _write_answer(writer: Writer[Part], version: int, answer: ProduceAnswer) -> None:
     # Nearly always there is nothing but the numbers, from `partition` to `log_start_offset`.
     if version >= _FLEXIBLE_FROM and answer[6:9] == _NO_REMARKS:
         writer.output += _PLAIN_ANSWER.pack(*answer[1:6], *_NO_REMARKS_BYTES)

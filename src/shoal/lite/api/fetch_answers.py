@@ -23,7 +23,7 @@ Fetched = PartitionAnswer[memoryview | LogSlice]
 
 def as_records(records: LogSlice) -> memoryview | LogSlice:
     """A record set for an answer; large ones are sent from their file."""
-    if len(records) < _LEAST_SENT_FROM_FILE_BYTES:
+    if records.size < _LEAST_SENT_FROM_FILE_BYTES:
         return memoryview(bytes(records))
     return records
 

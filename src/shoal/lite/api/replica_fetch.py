@@ -119,6 +119,8 @@ class ReplicaSession:
         self._loop = asyncio.get_running_loop()
         # The fetch that is held, if there is one.
         self._held: asyncio.Future[Answer] | None = None
+        # Until when, and when that is looked at: not later. Nearly all are answered long before.
+        self._held_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_finishing = False
         self._uses_ids = True
@@ -152,6 +154,10 @@ class ReplicaSession:
         """The follower is not expected to come back to it."""
         if self._held is not None and not self._held.done():
             self._held.set_result(encoded(self._request, [], Code.FETCH_SESSION_ID_NOT_FOUND))
+        self._held = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for item in self._items.values():
             item.leave()
         self._items.clear()
@@ -184,8 +190,7 @@ class ReplicaSession:
         """Tell the leader what the follower has, and note whether there is something to say."""
         asked = item.asked
         try:
-            name = self._core.topic_name(asked.topic_id) if self._uses_ids else asked.topic
-            partition = self._core.partition(name, asked.partition)
+            partition = self._partition(item)
             leader = partition.leader
         except Refused as refused:
             item.leave()
@@ -203,6 +208,13 @@ class ReplicaSession:
             self._marked[item.key] = item
         else:
             self._marked.pop(item.key, None)
+
+    def _partition(self, item: _Item) -> Partition:
+        known, asked = item.partition, item.asked
+        if known is not None and not known.is_gone:
+            return known
+        name = self._core.topic_name(asked.topic_id) if self._uses_ids else asked.topic
+        return self._core.partition(name, asked.partition)
 
     def _objection(
         self, item: _Item, leader: LeaderPartition, now_ms: int, replica_epoch: int
@@ -239,19 +251,25 @@ class ReplicaSession:
     def _hold(self, wait_ms: int) -> "asyncio.Future[Answer]":
         future = self._held = self._loop.create_future()
         self._is_finishing = False
-        self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
-        # Also when the follower has gone and the connection cancels the future.
-        future.add_done_callback(self._let_go)
+        self._held_until_s = self._loop.time() + wait_ms / 1000
+        self._look_at(self._held_until_s)
         return future
 
-    def _let_go(self, future: "asyncio.Future[Answer]") -> None:
-        if self._held is not future:
-            return
-        self._held = None
+    def _look_at(self, when_s: float) -> None:
         if self._timer is not None:
+            if self._timer.when() <= when_s:
+                return
             self._timer.cancel()
-        if future.cancelled():
-            self.end()
+        self._timer = self._loop.call_at(when_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._held is None:
+            return
+        if self._loop.time() < self._held_until_s:
+            self._look_at(self._held_until_s)
+        else:
+            self._finish(self._held)
 
     def on_more(self, item: _Item, size_bytes: int) -> None:
         """There is more of a partition, or news."""
@@ -260,29 +278,30 @@ class ReplicaSession:
             return
         if size_bytes >= _GATHERED_BYTES:
             self._is_finishing = True
-            self._finish_in(_GATHERING_S)
+            self._loop.call_later(_GATHERING_S, self._finish, self._held)
         elif self._is_urgent(item):
-            self._finish_soon()
+            self._finish_soon(self._held)
 
     def on_gone(self, item: _Item) -> None:
         """The partition is led elsewhere, or no more."""
         self._marked[item.key] = item
         if self._held is not None and not self._is_finishing:
-            self._finish_soon()
+            self._finish_soon(self._held)
 
-    def _finish_in(self, wait_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(wait_s, self._finish)
-
-    def _finish_soon(self) -> None:
+    def _finish_soon(self, held: "asyncio.Future[Answer]") -> None:
         self._is_finishing = True
-        self._loop.call_soon(self._finish)
+        self._loop.call_soon(self._finish, held)
 
-    def _finish(self) -> None:
-        if self._held is not None and not self._held.done():
-            self._held.set_result(self._answer())
-            self._let_acknowledge()
+    def _finish(self, held: "asyncio.Future[Answer]") -> None:
+        if self._held is not held:
+            return
+        self._held = None
+        if held.cancelled():
+            # The follower has gone, and its connection with it.
+            self.end()
+            return
+        held.set_result(self._answer())
+        self._let_acknowledge()
 
     def _let_acknowledge(self) -> None:
         """The answer leaves next: before anything that is said from here on."""
@@ -328,7 +347,7 @@ class ReplicaSession:
                 records = log.read(
                     asked.offset, max_bytes, upper_offset=log.end_offset, keeps_units=True
                 )
-                self._left_bytes -= len(records)
+                self._left_bytes -= records.size
         except Refused as refused:
             return failed(asked, refused.code)
         leader.told(self._replica_id, leader.high_watermark)

@@ -5,41 +5,57 @@ Rules of this file:
 - Units are taken whole or not at all (see `units`).
 """
 
+from typing import NamedTuple
+
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, LENGTH_END, MAGIC
+from shoal.wire.batch import CHECKED_START, CONTINUED_BIT, LEAST_BATCH_LENGTH, LENGTH_END, MAGIC
 from shoal.wire.crc import crc32c
 
 
-def checked(record_set: memoryview, next_offset: int) -> tuple[list[BatchHeader], Refused | None]:
-    """The batches of whole units that a leader sent, and what is wrong with the one behind."""
+class Checked(NamedTuple):
+    """The batches of whole units, their bytes, and what is wrong with the one behind them."""
+
+    headers: list[BatchHeader]
+    size_bytes: int
+    objection: Refused | None
+
+
+def checked(record_set: memoryview, next_offset: int) -> Checked:
+    """What a leader sent, as far as it may be written."""
     found: list[BatchHeader] = []
-    whole_count = position = 0
+    whole_count = whole_bytes = position = 0
     objection = None
-    while len(record_set) - position >= HEADER_SIZE:
+    length = len(record_set)
+    while length - position >= HEADER_SIZE:
         header = unpack_header(record_set, position)
         end = position + header.batch_length + LENGTH_END
-        if end > len(record_set):
+        if end > length:
             # The leader sends whole batches; a limit on the way may have cut the last.
             break
-        objection = _objection(record_set[position:end], header, next_offset)
-        if objection is not None:
+        if (
+            header.magic != MAGIC
+            or header.batch_length < LEAST_BATCH_LENGTH
+            or header.base_offset < next_offset
+            or header.last_offset_delta < 0
+            or crc32c(record_set[position + CHECKED_START : end]) != header.crc
+        ):
+            objection = _objection(header, next_offset)
             break
         found.append(header)
-        next_offset = header.last_offset + 1
+        next_offset = header.base_offset + header.last_offset_delta + 1
         position = end
-        if not header.is_continued:
-            whole_count = len(found)
-    return found[:whole_count], objection
+        if not header.attributes & CONTINUED_BIT:
+            whole_count, whole_bytes = len(found), end
+    return Checked(found[:whole_count], whole_bytes, objection)
 
 
-def _objection(batch: memoryview, header: BatchHeader, next_offset: int) -> Refused | None:
+def _objection(header: BatchHeader, next_offset: int) -> Refused:
     """What is wrong with a batch that a leader sent."""
-    message = None
     if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
         message = "the leader sent what is no batch"
     elif header.base_offset < next_offset or header.last_offset_delta < 0:
         message = f"a batch at {header.base_offset} does not follow {next_offset}"
-    elif crc32c(batch[CHECKED_START:]) != header.crc:
+    else:
         message = f"the batch at {header.base_offset} is damaged"
-    return None if message is None else Refused(Code.CORRUPT_MESSAGE, message)
+    return Refused(Code.CORRUPT_MESSAGE, message)

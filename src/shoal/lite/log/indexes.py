@@ -139,6 +139,7 @@ class IndexBuilder:
         "_base_offset",
         "_bytes_since_entry",
         "_interval_bytes",
+        "_newest_entry_ms",
         "max_timestamp_ms",
         "max_timestamp_offset",
         "offsets",
@@ -154,6 +155,8 @@ class IndexBuilder:
         self.max_timestamp_offset = base_offset
         self.offsets = MemoryEntries(OFFSET_ENTRY)
         self.times = MemoryEntries(TIME_ENTRY)
+        # The timestamp of the last entry of `times`, if there is any.
+        self._newest_entry_ms: int | None = None
 
     def resume(self, *, offsets: bytes, times: bytes) -> None:
         """Take over entries that were written earlier and are known to be right."""
@@ -161,7 +164,7 @@ class IndexBuilder:
         self.times = MemoryEntries(TIME_ENTRY, times)
         newest = self.times.last()
         if newest is not None:
-            self.max_timestamp_ms = newest[0]
+            self.max_timestamp_ms = self._newest_entry_ms = newest[0]
             self.max_timestamp_offset = self._base_offset + newest[1]
 
     def add(self, position: int, size: int, *, last_offset: int, max_timestamp_ms: int) -> None:
@@ -171,7 +174,8 @@ class IndexBuilder:
             self.max_timestamp_offset = last_offset
         if self._bytes_since_entry > self._interval_bytes:
             self.offsets.append(last_offset - self._base_offset, position)
-            self._add_time()
+            if self.max_timestamp_ms != self._newest_entry_ms:
+                self._add_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
 
@@ -189,6 +193,7 @@ class IndexBuilder:
             self._add_time()
 
     def _add_time(self) -> None:
-        newest = self.times.last()
-        if newest is None or self.max_timestamp_ms > newest[0]:
+        newest_ms = self._newest_entry_ms
+        if newest_ms is None or self.max_timestamp_ms > newest_ms:
             self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self._base_offset)
+            self._newest_entry_ms = self.max_timestamp_ms

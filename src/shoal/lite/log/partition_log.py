@@ -42,6 +42,7 @@ from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
 from shoal.lite.log.units import UNITS_MARK, half_unit_start, units_of
+from shoal.wire.batch import CONTINUED_BIT, CONTROL_BIT, LENGTH_END
 from shoal.wire.fetch import AbortedTransaction
 
 START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -282,7 +283,10 @@ class PartitionLog:
             self.begin_epoch(leader_epoch)
         self._write(view, header)
         if header.producer_id >= 0:
-            self._record_producer(view, header, base_offset)
+            if header.attributes & CONTROL_BIT:
+                self._record_marker(view, header, base_offset)
+            else:
+                self.producers.record(header, base_offset)
             self._look_for_expired_producers()
         return Appended(base_offset, is_duplicate=False)
 
@@ -317,45 +321,48 @@ class PartitionLog:
         but for the others of its unit.
         """
         self._require_online()
-        headers, objection = checked(record_set, self.end_offset)
-        position = 0
-        for together in self._stretches(headers):
-            end = position + sum(header.size for header in together)
-            self._write_fetched(record_set[position:end], together)
-            position = end
+        headers, size_bytes, objection = checked(record_set, self.end_offset)
+        if headers and self._fit_together(headers, size_bytes):
+            self._write_fetched(record_set[:size_bytes], headers, is_known_to_fit=True)
+        else:
+            position = 0
+            for unit in units_of(headers):
+                end = position + sum(header.size for header in unit)
+                self._write_fetched(record_set[position:end], unit)
+                position = end
         if objection is not None:
             raise objection
 
-    def _stretches(self, headers: list[BatchHeader]) -> Iterable[list[BatchHeader]]:
-        """What to write at once: mostly all of it, else one unit after the other.
+    def _fit_together(self, headers: list[BatchHeader], size_bytes: int) -> bool:
+        """Whether all is of one epoch and fits in the last segment: then it is written at once.
 
-        All of it must be of one epoch and fit in the last segment; an empty one takes anything,
-        so that it cannot tell.
+        An empty segment takes anything, so that it cannot tell.
         """
         segment = self._segments[-1]
-        if (
-            headers
-            and headers[0].leader_epoch == headers[-1].leader_epoch
-            and segment.size
+        return (
+            headers[0].leader_epoch == headers[-1].leader_epoch
+            and segment.size > 0
             and not segment.must_end(
                 self.settings,
-                sum(header.size for header in headers),
+                size_bytes,
                 last_offset=headers[-1].last_offset,
-                max_timestamp_ms=max(header.max_timestamp for header in headers),
+                max_timestamp_ms=_newest_ms(headers),
             )
-        ):
-            return (headers,)
-        return units_of(headers)
+        )
 
-    def _write_fetched(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+    def _write_fetched(
+        self, view: memoryview, headers: Sequence[BatchHeader], *, is_known_to_fit: bool = False
+    ) -> None:
         if headers[0].leader_epoch > self.epochs.latest:
             self.begin_epoch(headers[0].leader_epoch)
-        self._write_together(view, headers)
+        self._write_together(view, headers, is_known_to_fit=is_known_to_fit)
         position = 0
         for header in headers:
-            end = position + header.size
-            if header.producer_id >= 0:
-                self._record_producer(view[position:end], header, header.base_offset)
+            end = position + header.batch_length + LENGTH_END
+            if header.attributes & CONTROL_BIT and header.producer_id >= 0:
+                self._record_marker(view[position:end], header, header.base_offset)
+            else:
+                self.producers.record(header, header.base_offset)
             position = end
         self._look_for_expired_producers()
 
@@ -380,35 +387,43 @@ class PartitionLog:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
 
-    def _write_together(self, view: memoryview, headers: Sequence[BatchHeader]) -> None:
+    def _write_together(
+        self, view: memoryview, headers: Sequence[BatchHeader], *, is_known_to_fit: bool = False
+    ) -> None:
+        """Write batches at once, in the last segment if they fit there."""
         last_offset = headers[-1].last_offset
-        timestamp_ms = max(header.max_timestamp for header in headers)
         try:
-            if not self._has_units and any(header.is_continued for header in headers):
-                (self.folder / UNITS_MARK).touch()
-                self._has_units = True
+            self._note_units(headers)
             segment = self._segments[-1]
-            if segment.must_end(
-                self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
+            if not is_known_to_fit and segment.must_end(
+                self.settings,
+                len(view),
+                last_offset=last_offset,
+                max_timestamp_ms=_newest_ms(headers),
             ):
                 segment = self._roll()
             segment.append_together(view, headers)
-            records = sum(header.record_count for header in headers)
-            self._flusher.wrote(records, segment, self.settings)
+            self._flusher.wrote(_record_count(headers), segment, self.settings)
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
 
-    def _record_producer(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
-        if header.is_control:
-            ended = record_marker(self.producers, view, header, base_offset)
-            if ended is not None and ended.is_aborted:
-                try:
-                    self._segments[-1].transactions.add(ended)
-                except OSError as error:
-                    raise self._go_offline("written", error) from error
-        else:
-            self.producers.record(header, base_offset)
+    def _note_units(self, headers: Iterable[BatchHeader]) -> None:
+        if self._has_units:
+            return
+        for header in headers:
+            if header.attributes & CONTINUED_BIT:
+                (self.folder / UNITS_MARK).touch()
+                self._has_units = True
+                return
+
+    def _record_marker(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
+        ended = record_marker(self.producers, view, header, base_offset)
+        if ended is not None and ended.is_aborted:
+            try:
+                self._segments[-1].transactions.add(ended)
+            except OSError as error:
+                raise self._go_offline("written", error) from error
 
     def _look_for_expired_producers(self) -> None:
         now_ms = wall_ms()
@@ -770,6 +785,17 @@ class PartitionLog:
         """Where the batches of a segment end, at the latest."""
         behind = self._segments[place + 1 : place + 2]
         return behind[0].base_offset if behind else self.end_offset
+
+
+# Lists, not generators: these are for every few batches.
+
+
+def _newest_ms(headers: Sequence[BatchHeader]) -> int:
+    return max([header.max_timestamp for header in headers])
+
+
+def _record_count(headers: Sequence[BatchHeader]) -> int:
+    return sum([header.record_count for header in headers])
 
 
 def _trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:

@@ -29,9 +29,10 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import BatchHeader
 from shoal.wire.batch import (
     NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    SEQUENCE_MASK,
+    TRANSACTIONAL_BIT,
     sequence_after,
 )
 from shoal.wire.records import ControlMarker, ControlType
@@ -113,6 +114,13 @@ class ProducerStates:
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
+        if (
+            header.producer_epoch == producer.epoch
+            and producer.batches
+            and header.base_sequence == (producer.batches[-1].last_sequence + 1) & SEQUENCE_MASK
+            and producer.first_offset < 0
+        ):
+            return None  # nearly always
         duplicate = self._check_sequence(header, producer)
         if duplicate is None and producer.first_offset >= 0 and not header.is_transactional:
             raise Refused(
@@ -202,23 +210,26 @@ class ProducerStates:
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Note a batch of data that now lies in the log at `base_offset`."""
         producer_id = header.producer_id
-        if producer_id == NO_PRODUCER_ID:
+        if producer_id < 0:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer()
-        producer.renew(header.producer_epoch)
+        if header.producer_epoch != producer.epoch:
+            producer.renew(header.producer_epoch)
         producer.timestamp_ms = header.max_timestamp
+        first_sequence, count = header.base_sequence, header.last_offset_delta
+        last_sequence = (first_sequence + count) & SEQUENCE_MASK
         producer.batches.append(
             WrittenBatch(
-                header.base_sequence,
-                header.last_sequence,
+                first_sequence,
+                last_sequence,
                 base_offset,
-                base_offset + header.last_offset_delta,
+                base_offset + count,
                 header.max_timestamp,
             )
         )
-        if header.is_transactional and producer.first_offset < 0:
+        if header.attributes & TRANSACTIONAL_BIT and producer.first_offset < 0:
             producer.first_offset = self._open[producer_id] = base_offset
             self._changed_offset = base_offset
 

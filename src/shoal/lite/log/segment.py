@@ -44,6 +44,7 @@ from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
 from shoal.lite.log.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from shoal.lite.log.units import whole_units_end
+from shoal.wire.batch import LENGTH_END
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -229,11 +230,20 @@ class Segment:
             raise
         if position == 0:
             self._first_timestamp_ms = headers[0].max_timestamp
+        known = self._known
         for header in headers:
-            _index(builder, position, header)
-            self._note_start(header.base_offset, position)
-            position += header.size
+            size = header.batch_length + LENGTH_END
+            builder.add(
+                position,
+                size,
+                last_offset=header.base_offset + header.last_offset_delta,
+                max_timestamp_ms=header.max_timestamp,
+            )
+            known[header.base_offset] = position
+            position += size
         self.size = position
+        while len(known) > _MOST_KNOWN:
+            del known[next(iter(known))]
 
     def _note_start(self, base_offset: int, position: int) -> None:
         known = self._known

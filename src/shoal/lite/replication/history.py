@@ -44,6 +44,8 @@ def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | Non
     `Refused` if the offset is out of range. The rules are for followers and consumers alike,
     and hold for reads from leaders and followers.
     """
+    if last_fetched_epoch == log.epochs.latest and log.start_offset <= offset <= log.end_offset:
+        return None  # nearly always
     found = None
     if last_fetched_epoch != NO_EPOCH:
         found = end_of_epoch(log.epochs, last_fetched_epoch, log.end_offset)

@@ -103,12 +103,12 @@ class LeaderPartition:
     @property
     def told_offset(self) -> int:
         """Everything below it is known to be committed by all in sync, if answers arrive."""
-        told = [
-            peer.told_high_watermark
-            for peer in self._peers.values()
-            if peer.broker_id in self.isr and self._is_live(peer)
-        ]
-        return min([self.high_watermark, *told])
+        told_offset, in_sync, live = self.high_watermark, self._in_sync.confirmed, self._live_epochs
+        for peer in self._peers.values():
+            told = peer.told_high_watermark
+            if told < told_offset and peer.broker_id in in_sync and peer.broker_id in live:
+                told_offset = told
+        return told_offset
 
     def readable_from(self, offset: int) -> list[Peer]:
         """The followers from which a consumer may read on: in sync, live, and with the offset."""
@@ -164,7 +164,8 @@ class LeaderPartition:
             self._completed.append(Completed(token, Code.NONE))
             return
         self._waiting.add(token, required_offset, deadline_ms)
-        self._settle_waits()
+        if self.is_under_min_isr:
+            self._give_up_waits()
 
     def follower_fetched(
         self, now_ms: int, replica_id: int, fetch: ReplicaFetch, *, broker_epoch: int
@@ -172,7 +173,7 @@ class LeaderPartition:
         """A follower asks for more. What it asks for tells what it has."""
         try:
             peer = self._recognised(replica_id, fetch, broker_epoch)
-            diverging = self.divergence(fetch.offset, fetch.last_fetched_epoch)
+            diverging = divergence(self.log, fetch.offset, fetch.last_fetched_epoch)
         except Refused as refused:
             return self._verdict(code=refused.code)
         if diverging is not None:
@@ -180,7 +181,7 @@ class LeaderPartition:
         peer.fetched(now_ms, fetch, broker_epoch=broker_epoch, leader_end=self.log.end_offset)
         self._expand(now_ms, peer)
         self._advance(now_ms)
-        return self._verdict()
+        return FetchVerdict(self.high_watermark, self.log.start_offset)
 
     def has_news_for(self, replica_id: int) -> bool:
         """Whether a fetch that waits for records should be answered without any.
@@ -264,7 +265,10 @@ class LeaderPartition:
         deadline_ms = self._in_sync.next_deadline_ms
         if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
             earliest_ms = deadline_ms
+        end_offset = self.log.end_offset
         for peer in self._peers.values():
+            if peer.end_offset == end_offset:
+                continue
             deadline_ms = self._late_from_ms(peer)
             if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
                 earliest_ms = deadline_ms
@@ -272,10 +276,8 @@ class LeaderPartition:
 
     def _late_from_ms(self, peer: Peer) -> int | None:
         """When a follower that is not at the end stops being caught up, if that matters."""
-        if peer.end_offset == self.log.end_offset:
-            return None
         late_ms = peer.caught_up_ms + self._settings.replica_lag_time_max_ms + 1
-        if peer.broker_id not in self.isr:
+        if peer.broker_id not in self._in_sync.confirmed:
             # The high watermark waits for it no longer.
             return late_ms if late_ms > self._now_ms else None
         free_ms = self._in_sync.free_from_ms
@@ -299,13 +301,18 @@ class LeaderPartition:
 
     def _advance(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        if not self.is_under_min_isr:
+        is_under_min_isr = self.is_under_min_isr
+        if not is_under_min_isr:
             self.high_watermark = max(self.high_watermark, self._replicated_offset(now_ms))
-        self._settle_waits()
+        reached = self._waiting.reached(self.high_watermark)
+        if reached:
+            self._finish(reached, Code.NONE)
+        if is_under_min_isr:
+            self._give_up_waits()
 
     def _replicated_offset(self, now_ms: int) -> int:
         """All who are in sync, or about to be, have everything below it."""
-        maximal = self.maximal_isr
+        maximal = self._in_sync.maximal
         lowest = end_offset = self.log.end_offset
         lag_ms = self._settings.replica_lag_time_max_ms
         for peer in self._peers.values():
@@ -317,12 +324,8 @@ class LeaderPartition:
                 lowest = peer.end_offset
         return lowest
 
-    def _settle_waits(self) -> None:
-        if not self._waiting:
-            return
-        self._finish(self._waiting.reached(self.high_watermark), Code.NONE)
-        if self.is_under_min_isr:
-            self._finish(self._waiting.give_up(), Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    def _give_up_waits(self) -> None:
+        self._finish(self._waiting.give_up(), Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _finish(self, tokens: Iterable[Any], code: Code) -> None:
         self._completed.extend(Completed(token, code) for token in tokens)
@@ -333,7 +336,7 @@ class LeaderPartition:
         if fetch.leader_epoch == NO_EPOCH:
             message = "a replica must say which leader it follows"
             raise Refused(Code.INVALID_REQUEST, message)
-        self.check_epoch(fetch.leader_epoch)
+        check_epoch(fetch.leader_epoch, self.leader_epoch)
         peer = self._peers.get(replica_id)
         if peer is None:
             # It knows of an assignment that has not arrived here.
@@ -361,7 +364,7 @@ class LeaderPartition:
 
     def _expand(self, now_ms: int, peer: Peer) -> None:
         if (
-            peer.broker_id not in self.isr
+            peer.broker_id not in self._in_sync.confirmed
             and peer.end_offset >= max(self.high_watermark, self.epoch_start_offset)
             # Else it would leave again at the next tick, and come back, and leave.
             and not self._is_late(now_ms, peer.broker_id)

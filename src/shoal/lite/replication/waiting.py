@@ -26,10 +26,6 @@ class WaitingProduces:
         self._by_deadline: list[tuple[int, int, _Wait]] = []
         self._number = 0
 
-    def __bool__(self) -> bool:
-        """Whether someone waits, or waited and has not been dropped yet."""
-        return bool(self._by_offset)
-
     def add(self, token: Any, required_offset: int, deadline_ms: int) -> None:
         """Wait until the high watermark is `required_offset` or more."""
         self._number += 1
@@ -39,7 +35,7 @@ class WaitingProduces:
 
     def reached(self, high_watermark: int) -> list[Any]:
         """Those whose records are below the high watermark now."""
-        return _pop_until(self._by_offset, high_watermark)
+        return _pop_until(self._by_offset, high_watermark) if self._by_offset else []
 
     def expired(self, now_ms: int) -> list[Any]:
         """Those whose deadline has come."""
