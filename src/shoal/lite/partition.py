@@ -389,24 +389,28 @@ class Partition:
         leader = self.replica.leader
         if leader is None:
             return
-        for on_acked, code in leader.completed():
-            if code == Code.NONE:
-                until_s = self._loop.time() + _TELLING_S
-                self._untold.append((leader.high_watermark, until_s, on_acked))
-            else:
-                on_acked(code)
+        if leader.has_to_do:
+            self._do(leader)
         if self._deletions:
             self._settle_deletions(leader)
-        proposal = leader.take_proposal()
-        if proposal is not None:
-            self._host.propose(self, leader, proposal)
-        if self._wake_readers():
+        if leader.high_watermark != self._woken_high_watermark and self._wake_readers():
             for waiter in self.followers:
                 waiter.on_more(0)
         if self._untold:
             self._acknowledge(leader)
         if self._timer is None:
             self._arm(leader, monotonic_ms())
+
+    def _do(self, leader: LeaderPartition) -> None:
+        for on_acked, code in leader.completed():
+            if code == Code.NONE:
+                until_s = self._loop.time() + _TELLING_S
+                self._untold.append((leader.high_watermark, until_s, on_acked))
+            else:
+                on_acked(code)
+        proposal = leader.take_proposal()
+        if proposal is not None:
+            self._host.propose(self, leader, proposal)
 
     def on_told(self) -> None:
         """What is committed was told to a follower."""

@@ -99,11 +99,13 @@ class _Call:
         "joining",
         "request",
         "timeout_ms",
+        "version",
         "waits_for",
     )
 
     def __init__(self, request: Request, produce: ProduceRequest) -> None:
         self.request = request
+        self.version = request.version
         self.acks = produce.acks
         self.timeout_ms = max(0, produce.timeout_ms)
         self.joining: Joining | None = None
@@ -139,7 +141,7 @@ class _Call:
             return None
         return [
             encode_produce_response(
-                self.request.version,
+                self.version,
                 correlation_id=self.request.header.correlation_id,
                 answers=self.answers,
             )
@@ -165,22 +167,24 @@ def _answered(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: in
     except Refused as refused:
         call.waits_for.discard(len(call.answers))
         if len(item.records) >= HEADER_SIZE:
-            key = TopicPartition(item.topic, item.partition)
-            core.refusals.note(key, unpack_header(item.records), refused, now_ms)
+            core.refusals.note(_key(item), unpack_header(item.records), refused, now_ms)
         return _refused(item, refused)
+
+
+def _key(item: ProducedPartition) -> TopicPartition:
+    return TopicPartition(item.topic, item.partition)
 
 
 def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int) -> ProduceAnswer:
     if item.topic in INTERNAL_TOPICS and call.request.header.client_id != _ADMIN_CLIENT_ID:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {item.topic}")
-    key = TopicPartition(item.topic, item.partition)
     partition = core.partition(item.topic, item.partition)
     rules = partition.rules
     records = item.records
-    header = header_of_only_batch(records, call.request.version)
+    header = header_of_only_batch(records, call.version)
     guard = None
     if call.joining is not None:
-        guard = call.joining.guard_of(key)
+        guard = call.joining.guard_of(_key(item))
     partition.leader.check_acks(call.acks)
     check_batch(records, header, rules)
     header = apply_timestamps(records, header, rules, now_ms)
@@ -191,7 +195,7 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
         call.waits_for.add(place)
     early = None
     if core.refusals:
-        early = core.refusals.before(key, header, now_ms)
+        early = core.refusals.before(_key(item), header, now_ms)
     if early is not None and not partition.log.producers.knows_batches_of(header.producer_id):
         raise early
     try:
@@ -206,7 +210,7 @@ def _written(core: BrokerCore, call: _Call, item: ProducedPartition, now_ms: int
     except Refused as refused:
         raise _in_turn(partition, header, refused, early) from refused
     if core.refusals:
-        core.refusals.written(key, header)
+        core.refusals.written(_key(item), header)
     return ProduceAnswer(
         item.topic,
         item.partition,

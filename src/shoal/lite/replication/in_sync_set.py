@@ -52,7 +52,8 @@ class InSyncSet:
         self.confirmed = members
         self.maximal = members
         self._pending: _Pending | None = None
-        self._is_to_send = False
+        # Whether there is a proposal to take.
+        self.is_to_send = False
         self._pause_until_ms = 0
 
     @property
@@ -72,13 +73,13 @@ class InSyncSet:
 
     def _send(self, pending: _Pending) -> None:
         self._pending = pending
-        self._is_to_send = True
+        self.is_to_send = True
 
     def take_proposal(self) -> AlterIsr | None:
         """The proposal to send now, once per sending."""
-        if self._pending is None or not self._is_to_send:
+        if self._pending is None or not self.is_to_send:
             return None
-        self._is_to_send = False
+        self.is_to_send = False
         return self._pending.proposal
 
     def confirm(self, partition_epoch: int, members: frozenset[int]) -> None:
@@ -86,6 +87,7 @@ class InSyncSet:
         self.partition_epoch = partition_epoch
         self.confirmed = self.maximal = members
         self._pending = None
+        self.is_to_send = False
 
     def answered(self, now_ms: int, proposal: AlterIsr, answer: IsrAnswer) -> None:
         """Take note of the controller's answer to a proposal."""
@@ -105,6 +107,7 @@ class InSyncSet:
         proposal = pending.proposal
         if pending.copies == 1 or proposal.members <= self.confirmed:
             self._pending = None
+            self.is_to_send = False
             self._pause_until_ms = now_ms + self.settings.controller_retry_backoff_ms
             self.maximal = self.confirmed
             return
@@ -118,7 +121,7 @@ class InSyncSet:
         if pending is not None and pending.resend_ms is not None and now_ms >= pending.resend_ms:
             pending.copies += 1
             pending.resend_ms = now_ms + self.settings.controller_request_timeout_ms
-            self._is_to_send = True
+            self.is_to_send = True
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -250,6 +250,11 @@ class LeaderPartition:
 
     # What there is to do
 
+    @property
+    def has_to_do(self) -> bool:
+        """Whether anybody can be answered, or something is to be sent to the controller."""
+        return bool(self._completed) or self._in_sync.is_to_send
+
     def completed(self) -> list[Completed]:
         """Producers who can be answered now."""
         completed, self._completed = self._completed, []
