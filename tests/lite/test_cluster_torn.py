@@ -71,6 +71,32 @@ def test_what_one_disk_lost_the_others_have(
         cluster.stop()
 
 
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+@pytest.mark.parametrize("ends", ["killed", "cleanly"])
+def test_what_is_missing_in_the_middle_of_a_log_the_others_have(
+    tmp_path: Path, ends: str, damage: Callable[[Path], None]
+) -> None:
+    cluster = LiteCluster(brokers=3, directory=tmp_path / "c").start()
+    create_topic(cluster, "t", 1, 3, segment_bytes="300")
+    for start in range(0, len(VALUES), 10):
+        assert send(cluster, "t", *VALUES[start : start + 10]) == [None] * 10
+    leader = partition_of(cluster, "t").leader
+    if ends == "killed":
+        cluster.crash()
+    else:
+        cluster.stop()
+    logs = sorted((tmp_path / "c" / f"broker-{leader}" / "t-0").glob("*.log"))
+    assert len(logs) > 2
+    damage(logs[1])
+    cluster.start()
+    try:
+        await_values(cluster, "t", VALUES)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+    finally:
+        cluster.stop()
+
+
 @pytest.mark.parametrize("damage", [cut, remove_folder])
 def test_the_last_one_in_sync_lost_what_an_eligible_one_has(
     tmp_path: Path, damage: Callable[[Path], None]

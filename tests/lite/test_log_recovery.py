@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,11 +150,13 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_base: dict[int, int] = {}
+        self.times: Counter[int] = Counter()
         real = segment.Segment.read_at
 
         def read_at(one: segment.Segment, position: int, count: int) -> bytes:
             data = real(one, position, count)
             self.by_base[one.base_offset] = self.by_base.get(one.base_offset, 0) + len(data)
+            self.times[one.base_offset] += 1
             return data
 
         monkeypatch.setattr(segment.Segment, "read_at", read_at)
@@ -165,7 +169,7 @@ def look_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("look_back")
 @pytest.mark.parametrize("ended", [Ended.CLEANLY, Ended.KILLED])
-def test_old_segments_are_not_read_again(
+def test_of_old_segments_only_the_end_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Ended
 ) -> None:
     log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
@@ -176,9 +180,46 @@ def test_old_segments_are_not_read_again(
     reads = Reads(monkeypatch)
     again = PartitionLog(tmp_path, SMALL, ended=ended)
     assert again.end_offset == 60
-    assert set(reads.by_base) <= set(bases(tmp_path)[-3:])
+    assert {reads.times[base] for base in bases(tmp_path)[:-3]} == {1}
     assert append(again, sent(57)) == Appended(57, is_duplicate=True)
     again.close()
+
+
+def cut_within_a_batch(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 20)
+
+
+def cut_between_batches(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - len(sent(0)))
+
+
+def cut_to_nothing(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("ended", [Ended.CLEANLY, Ended.KILLED, Ended.UNKNOWN])
+@pytest.mark.parametrize(
+    "damage", [cut_within_a_batch, cut_between_batches, cut_to_nothing, Path.unlink]
+)
+def test_a_log_ends_where_something_is_missing_in_the_middle(
+    tmp_path: Path, damage: Callable[[Path], None], ended: Ended
+) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for number in range(40):
+        append(log, sent(number))
+    log.close()
+    damage(sorted(tmp_path.glob("*.log"))[2])
+    again = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert again.was_cut
+    assert 0 < again.end_offset < 20
+    assert everything_in(again) == [b"%04d" % number for number in range(again.end_offset)]
+    for number in range(again.end_offset, 30):
+        append(again, sent(number))
+    again.close()
+    last = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert not last.was_cut
+    assert everything_in(last) == [b"%04d" % number for number in range(30)]
+    last.close()
 
 
 def test_after_a_kill_only_the_last_batch_is_doubted(tmp_path: Path) -> None:

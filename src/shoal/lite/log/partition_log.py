@@ -112,11 +112,11 @@ class PartitionLog:
             self._flusher.recovery_point = 0
         bases = self._bases_from_start() or [self.start_offset]
         trusted = _trusted_count(bases, ended, self._flusher.recovery_point)
-        for base_offset in bases[:trusted]:
+        for base_offset, next_base in zip(bases[:trusted], [*bases[1:], None], strict=False):
             segment = Segment(self.folder, base_offset)
             if segment.size and not segment.has_indexes():
                 break
-            if not self._open_trusted(segment, is_last=base_offset == bases[-1]):
+            if not self._open_trusted(segment, next_base):
                 _logger.warning("%s: was changed since it was closed", self.folder)
                 self.was_cut = True
                 ended = Ended.UNKNOWN
@@ -164,40 +164,46 @@ class PartitionLog:
             Segment(self.folder, bases.pop(0)).delete()
         return bases
 
-    def _open_trusted(self, segment: Segment, *, is_last: bool) -> bool:
+    def _open_trusted(self, segment: Segment, next_base: int | None) -> bool:
         """Take a segment as it is, if it is as it was left."""
         interval_bytes = self.settings.index_interval_bytes
-        if is_last and segment.size == 0:
+        if next_base is not None:
+            if not segment.open_sealed(next_base, has_gaps=self._may_have_gaps()):
+                segment.close()
+                return False
+            self._flusher.sealed(segment)
+            self.end_offset = next_base
+        elif segment.size == 0:
             segment.create_index(interval_bytes)
             self.end_offset = segment.base_offset
-        elif is_last:
+        else:
             end_offset = segment.resume(interval_bytes)
             if end_offset is None:
                 segment.close()
                 return False
             self.end_offset = end_offset
-        else:
-            segment.open_sealed()
-            self._flusher.sealed(segment)
         self._segments.append(segment)
         return True
 
+    def _may_have_gaps(self) -> bool:
+        """Whether segments may end before the next one begins, because they were compacted."""
+        return self.settings.compacts or (self.folder / CLEANER_CHECKPOINT).exists()
+
     def _open_unsure(self, bases: list[int], *, checks_all: bool) -> None:
         """Check segments, and cut the log behind the last valid batch."""
-        for base_offset in bases:
+        for base_offset, next_base in zip(bases, [*bases[1:], None], strict=False):
             # Those that were there are not known to be right; this one is.
             self._snapshots.write(base_offset, self.producers)
             segment = Segment(self.folder, base_offset)
             self._segments.append(segment)
-            is_last = base_offset == bases[-1]
-            if segment.size == 0 and is_last:
+            if segment.size == 0 and next_base is None:
                 segment.create_index(self.settings.index_interval_bytes)
                 self.end_offset = max(self.end_offset, base_offset)
-            elif not self._check_segment(segment, is_last=is_last, checks_all=checks_all):
+            elif not self._check_segment(segment, next_base, checks_all=checks_all):
                 self._drop_segments_after(base_offset, bases)
                 break
 
-    def _check_segment(self, segment: Segment, *, is_last: bool, checks_all: bool) -> bool:
+    def _check_segment(self, segment: Segment, next_base: int | None, *, checks_all: bool) -> bool:
         """Whether the segments behind this one can be right."""
 
         def visit(position: int, header: BatchHeader) -> None:
@@ -211,10 +217,17 @@ class PartitionLog:
         if cut_bytes:
             self.was_cut = True
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
-        elif not is_last:
-            segment.seal()
-            self._flusher.sealed(segment)
-        return not cut_bytes
+            return False
+        if next_base is None:
+            return True
+        if self.end_offset < next_base and not self._may_have_gaps():
+            self.was_cut = True
+            missing = f"{self.end_offset} to {next_base - 1}"
+            _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
+            return False
+        segment.seal()
+        self._flusher.sealed(segment)
+        return True
 
     def _restore_producers(self, end_offset: int) -> None:
         """Learn what producers wrote below an offset."""

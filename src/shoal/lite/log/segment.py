@@ -149,28 +149,47 @@ class Segment:
             offsets=self._path(OFFSET_INDEX_SUFFIX).read_bytes(),
             times=self._path(TIME_INDEX_SUFFIX).read_bytes(),
         )
-        next_offset = self.base_offset
-        last_entry = builder.offsets.last()
-        end = last_entry[1] if last_entry else 0
-        try:
-            for position, header in headers(self.read_at, end, self.size):
-                next_offset = header.last_offset + 1
-                end = position + header.size
-        except DamagedLog:
-            return None
-        self._builder = builder
-        return next_offset if end == self.size else None
+        next_offset = self._next_offset(builder.offsets)
+        if next_offset is not None:
+            self._builder = builder
+        return next_offset
 
     def has_indexes(self) -> bool:
         return all(
             self._path(suffix).exists() for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         )
 
-    def open_sealed(self) -> None:
-        """Learn what a sealed segment must know without its indexes in memory."""
+    def _next_offset(self, offsets: Entries) -> int | None:
+        """What comes behind the last batch, of which an index knows nearly all; None if the file
+        does not end with a whole batch."""
+        next_offset = self.base_offset
+        last_entry = offsets.last()
+        end = last_entry[1] if last_entry else 0
+        if last_entry and end >= self.size:
+            return None
+        try:
+            for position, header in headers(self.read_at, end, self.size):
+                next_offset = header.last_offset + 1
+                end = position + header.size
+        except DamagedLog:
+            return None
+        return next_offset if end == self.size else None
+
+    def open_sealed(self, next_base: int, *, has_gaps: bool) -> bool:
+        """Learn what a sealed segment must know without its indexes in memory.
+
+        False if it does not end where the next one begins: somebody changed it since. Where
+        there are gaps, as compaction leaves them, it may end before.
+        """
+        next_offset = self._next_offset(self._offsets)
+        if next_offset is None or next_offset > next_base:
+            return False
+        if next_offset < next_base and not has_gaps:
+            return False
         newest = self._times.last()
         if newest is not None:
             self.last_time = (newest[0], self.base_offset + newest[1])
+        return True
 
     # Writing
 
