@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from shoal.lite.log import cleaning
 from shoal.lite.log.cleaning import CleanJob
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
 from shoal.wire.batch import iter_batches
 from shoal.wire.records import (

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.log import segment
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import DamagedFile
-from shoal.lite.log.partition_log import Appended, Ended, PartitionLog
+from shoal.lite.log.partition_log import Appended, PartitionLog
 from shoal.lite.log.producer_state import Producer, ProducerStates, WrittenBatch
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.snapshots import decode_snapshot, encode_snapshot

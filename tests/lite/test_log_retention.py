@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.ended import Ended
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.retention import KeptSegment, expired_before
 from shoal.lite.log.settings import LogSettings
 from support.lite_batches import NOW_MS, append, batch_of, everything_in

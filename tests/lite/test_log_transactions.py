@@ -8,8 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
 from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
 from support.lite_batches import NOW_MS

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.lite.codes import Refused
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
 from shoal.wire.batch import CONTINUED_BIT, Batch
 from support.lite_batches import append, batch_of, everything_in

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lite import shutdown_marker
-from shoal.lite.log.partition_log import Ended
+from shoal.lite.log.ended import Ended
 from shoal.lite.shutdown_marker import MARKER_NAME, ShutdownMarker
 
 

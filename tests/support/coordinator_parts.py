@@ -7,8 +7,9 @@ from uuid import UUID
 from shoal.lite.configs import Layers, topic_rules
 from shoal.lite.controller.records import PartitionRecord
 from shoal.lite.coordinator import Seat
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import BatchHeader
-from shoal.lite.log.partition_log import Ended, PartitionLog
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, ReplicaFetch, ReplicationSettings

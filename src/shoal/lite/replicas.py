@@ -29,8 +29,9 @@ from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.dial import Peer
 from shoal.lite.housekeeping import Housekeeper
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import DamagedFile, replace_file
-from shoal.lite.log.partition_log import Ended, LogOffline, PartitionLog
+from shoal.lite.log.partition_log import LogOffline, PartitionLog
 from shoal.lite.log.scan import DamagedLog
 from shoal.lite.partition import Partition
 from shoal.lite.replica_fetcher import Follower, ReplicaFetcher

@@ -21,8 +21,8 @@ import uuid
 from functools import cache
 from pathlib import Path
 
+from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import replace_file
-from shoal.lite.log.partition_log import Ended
 
 MARKER_NAME = "shutdown-marker.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

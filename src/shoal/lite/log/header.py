@@ -6,6 +6,7 @@ here: which error a wrong field earns is for the caller to say.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.wire.batch import (
@@ -84,10 +85,31 @@ def unpack_header(data: Buffer, position: int = 0) -> BatchHeader:
     return tuple.__new__(BatchHeader, _HEADER.unpack_from(data, position))
 
 
+# Lists, not generators: these are for every few batches.
+
+
+def newest_ms(headers: Sequence[BatchHeader]) -> int:
+    """The largest timestamp of batches."""
+    return max([header.max_timestamp for header in headers])
+
+
+def record_count(headers: Sequence[BatchHeader]) -> int:
+    """How many records batches have."""
+    return sum([header.record_count for header in headers])
+
+
 def stamp(view: memoryview, *, base_offset: int, leader_epoch: int) -> None:
     """Write what the leader of a partition decides: bytes that the checksum does not cover."""
     _BASE_OFFSET.pack_into(view, 0, base_offset)
     _LEADER_EPOCH.pack_into(view, _LEADER_EPOCH_START, leader_epoch)
 
 
-__all__ = ["HEADER_SIZE", "BatchHeader", "Buffer", "stamp", "unpack_header"]
+__all__ = [
+    "HEADER_SIZE",
+    "BatchHeader",
+    "Buffer",
+    "newest_ms",
+    "record_count",
+    "stamp",
+    "unpack_header",
+]

@@ -21,18 +21,25 @@ Rules of this file:
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.cleaning import CleanJob, due_until, finish_swaps, swapped
 from shoal.lite.log.compaction import last_batches
+from shoal.lite.log.ended import Ended, trusted_count
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.fetched import checked
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.flushing import EPOCH_CHECKPOINT, Flusher, FlushJob
-from shoal.lite.log.header import HEADER_SIZE, BatchHeader, stamp, unpack_header
+from shoal.lite.log.header import (
+    HEADER_SIZE,
+    BatchHeader,
+    newest_ms,
+    record_count,
+    stamp,
+    unpack_header,
+)
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
 from shoal.lite.log.retention import KeptSegment, expired_before
@@ -57,16 +64,6 @@ class LogOffline(Refused):
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.KAFKA_STORAGE_ERROR, message)
-
-
-class Ended(Enum):
-    """How the process that last had the log open ended."""
-
-    CLEANLY = "cleanly"
-    # Killed, but the machine went on: all that was written is there, only the tail may be torn.
-    KILLED = "killed"
-    # The machine went down, or nobody knows: anything that was not flushed may be missing.
-    UNKNOWN = "unknown"
 
 
 class Appended(NamedTuple):
@@ -111,7 +108,7 @@ class PartitionLog:
             ended = Ended.UNKNOWN
             self._flusher.recovery_point = 0
         bases = self._bases_from_start() or [self.start_offset]
-        trusted = _trusted_count(bases, ended, self._flusher.recovery_point)
+        trusted = trusted_count(bases, ended, self._flusher.recovery_point)
         for base_offset, next_base in zip(bases[:trusted], [*bases[1:], None], strict=False):
             segment = Segment(self.folder, base_offset)
             if segment.size and not segment.has_indexes():
@@ -359,7 +356,7 @@ class PartitionLog:
                 self.settings,
                 size_bytes,
                 last_offset=headers[-1].last_offset,
-                max_timestamp_ms=_newest_ms(headers),
+                max_timestamp_ms=newest_ms(headers),
             )
         )
 
@@ -412,11 +409,11 @@ class PartitionLog:
                 self.settings,
                 len(view),
                 last_offset=last_offset,
-                max_timestamp_ms=_newest_ms(headers),
+                max_timestamp_ms=newest_ms(headers),
             ):
                 segment = self._roll()
             segment.append_together(view, headers)
-            self._flusher.wrote(_record_count(headers), segment, self.settings)
+            self._flusher.wrote(record_count(headers), segment, self.settings)
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
@@ -798,23 +795,3 @@ class PartitionLog:
         """Where the batches of a segment end, at the latest."""
         behind = self._segments[place + 1 : place + 2]
         return behind[0].base_offset if behind else self.end_offset
-
-
-# Lists, not generators: these are for every few batches.
-
-
-def _newest_ms(headers: Sequence[BatchHeader]) -> int:
-    return max([header.max_timestamp for header in headers])
-
-
-def _record_count(headers: Sequence[BatchHeader]) -> int:
-    return sum([header.record_count for header in headers])
-
-
-def _trusted_count(bases: Sequence[int], ended: Ended, recovery_point: int) -> int:
-    """How many segments from the first on are as they were written."""
-    if ended is Ended.CLEANLY:
-        return len(bases)
-    if ended is Ended.KILLED:
-        return len(bases) - 1
-    return sum(1 for end_offset in bases[1:] if end_offset <= recovery_point)

@@ -317,7 +317,7 @@ class LeaderPartition:
 
     def _replicated_offset(self, now_ms: int) -> int:
         """All who are in sync, or about to be, have everything below it."""
-        maximal = self._in_sync.maximal
+        maximal = self.maximal_isr
         lowest = end_offset = self.log.end_offset
         lag_ms = self._settings.replica_lag_time_max_ms
         for peer in self._peers.values():
