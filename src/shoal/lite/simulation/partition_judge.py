@@ -158,9 +158,11 @@ class PartitionJudge:
             return False
         if hosted.replica.role.leader_epoch < self._unclean_epoch:
             return False
-        leaders = self._world.brokers[record.leader].disk.logs.get(self._key)
+        node = self._world.brokers[record.leader]
+        leaders = node.disk.logs.get(self._key)
         end_offset = log.end_offset
-        if leaders is None or end_offset > leaders.end_offset:
+        # A power loss may have brought back to the leader's disk what it had let go of.
+        if leaders is None or node.has_lost_data or end_offset > leaders.end_offset:
             return False
         last = log.at(end_offset - 1)
         if last is not None and end_offset > leaders.start_offset:
