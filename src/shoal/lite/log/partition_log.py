@@ -91,6 +91,8 @@ class PartitionLog:
         self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
         self._has_units = False
+        # Whether segments may end before the next one begins, because they were compacted.
+        self._may_have_gaps = settings.compacts or (folder / CLEANER_CHECKPOINT).exists()
         folder.mkdir(parents=True, exist_ok=True)
         self._flusher = Flusher(folder)
         self._first_dirty = 0
@@ -165,7 +167,7 @@ class PartitionLog:
         """Take a segment as it is, if it is as it was left."""
         interval_bytes = self.settings.index_interval_bytes
         if next_base is not None:
-            if not segment.open_sealed(next_base, has_gaps=self._may_have_gaps()):
+            if not segment.open_sealed(next_base, has_gaps=self._may_have_gaps):
                 segment.close()
                 return False
             self._flusher.sealed(segment)
@@ -181,10 +183,6 @@ class PartitionLog:
             self.end_offset = end_offset
         self._segments.append(segment)
         return True
-
-    def _may_have_gaps(self) -> bool:
-        """Whether segments may end before the next one begins, because they were compacted."""
-        return self.settings.compacts or (self.folder / CLEANER_CHECKPOINT).exists()
 
     def _open_unsure(self, bases: list[int], *, checks_all: bool) -> None:
         """Check segments, and cut the log behind the last valid batch."""
@@ -217,7 +215,7 @@ class PartitionLog:
             return False
         if next_base is None:
             return True
-        if self.end_offset < next_base and not self._may_have_gaps():
+        if self.end_offset < next_base and not self._may_have_gaps:
             self.was_cut = True
             missing = f"{self.end_offset} to {next_base - 1}"
             _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
