@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.checkpoints import CheckpointTopic
@@ -24,6 +25,7 @@ from support.mirror_copies import (
     mirror_all,
 )
 from support.mirror_kills import MIRROR, SOURCE, TARGET, MirrorKills
+from support.topic_reader import SILENT
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transactional"])
@@ -104,6 +106,50 @@ async def test_old_records_are_delivered_by_a_mode_that_is_safe_for_them(
     assert status.deliveries["old"].delivery == "compare-and-append"
     young = config_of(source.bootstrap, target.bootstrap, "young", name="young")
     assert (await mirror_all(young)).deliveries == {"young": ("idempotent", None)}
+
+
+@pytest.mark.parametrize("what", ["own-place", "partition-of-another", "place-of-a-worker"])
+async def test_what_a_dead_one_left_open_is_not_waited_for(
+    source: LiteCluster, target: LiteCluster, what: str
+) -> None:
+    """Its time would be out in ten minutes."""
+    topic = f"left-open-{what}"
+    await make_topic(source.bootstrap, topic)
+    fill(source.bootstrap, topic, range(100))
+    config = config_of(
+        source.bootstrap, target.bootstrap, topic, delivery="transactional", name=topic
+    )
+    await mirror_all(config)
+    lane = f"shoal-mirror-{topic}-{1 if what == 'place-of-a-worker' else 0}"
+    dead = Producer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "transactional.id": lane,
+            "transaction.timeout.ms": 600_000,
+            **SILENT,
+        }
+    )
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.produce(f"__shoal_mirror_{topic}", key=b"{}", value=b"not to be seen")
+    assert dead.flush(60) == 0
+    route = Route(TopicPartition(topic, 0), TopicPartition(topic, 0))
+    worker = 1 if what == "partition-of-another" else 0
+    async with (
+        client(source.bootstrap) as reads,
+        client(target.bootstrap) as writes,
+        asyncio.timeout(60),
+    ):
+        starter = Starter(reads, writes, replace(config, worker=worker))
+        if what == "own-place":
+            await starter.look()
+        elif what == "partition-of-another":
+            await starter.look([route])
+        else:
+            await starter.look(workers=range(2))
+        assert await starter.check([route])
+    fill(source.bootstrap, topic, range(100, 150))
+    assert (await mirror_all(config)).counts.records == 50
 
 
 def test_transactions_survive_kills_of_everything(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ Rules:
   be dead. Not so in the transactional mode, where the checkpoint *is* the position: there it is
   written in the transaction that it tells of, and nowhere else.
 - They are read committed and to the end: whoever reads waits for transactions that are open.
+  What a dead process left open would be waited for until its time is out, so those who may go
+  on in its place abort it first (`shoal.mirror.lane`).
 - The first one is written before the first record: a target partition that is not empty and has
   none was not written by this mirror.
 - Blocks of the map are written before the checkpoint that relies on them, or with it. What a
@@ -139,15 +141,27 @@ class CheckpointTopic:
         if not await self.exists():
             return {}
         async with self._reading:
-            await self._read_on()
+            await self._read_to(await self._end("read_uncommitted"))
         return dict(self.found)
 
-    async def _read_on(self) -> None:
-        tp, client = self._partition, self._client
+    async def read_decided(self) -> bool:
+        """Read what no open transaction holds back, into `found`; whether that is all."""
+        if not await self.exists():
+            return True
+        async with self._reading:
+            stable = await self._end("read_committed")
+            await self._read_to(stable)
+            return stable >= await self._end("read_uncommitted")
+
+    async def _end(self, isolation: str) -> int:
+        tp = self._partition
+        return (await self._client.list_offsets({tp: LATEST}, isolation=isolation))[tp].offset
+
+    async def _read_to(self, end: int) -> None:
+        tp = self._partition
         if self._position is None:
-            self._position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-        ends = await client.list_offsets({tp: LATEST}, isolation="read_uncommitted")
-        while self._position < ends[tp].offset:
+            self._position = (await self._client.list_offsets({tp: EARLIEST}))[tp].offset
+        while self._position < end:
             records, self._position = await self._read_from(self._position)
             for record in records:
                 self._take(record)

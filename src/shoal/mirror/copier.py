@@ -127,7 +127,7 @@ class Copier:
         await self._source.metadata({route.source.topic for route in routes})
         await self._target.metadata({route.target.topic for route in routes})
         # Another process may have copied some of them meanwhile.
-        await self._starter.look()
+        await self._starter.look(routes)
         begun = await self._starter.begin(routes)
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)

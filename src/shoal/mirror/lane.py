@@ -5,7 +5,8 @@
 Rules:
 - InitProducerId comes first: it fences an older process and ends what that left open. Only
   then the positions are read, committed and to the end. A partition that another
-  transactional.id wrote last is taken from that one in the same way.
+  transactional.id wrote last is taken from that one in the same way. What those left open is
+  aborted even before: nothing can be read to the end behind it.
 - Positions are checkpoints, written in the transaction of the batches that they tell of. So
   either both count or neither.
 - One transaction at a time. The next begins when the last stable offset has passed what was
@@ -96,7 +97,7 @@ class TransactionLane:
         self._topic = topic
         self._resume = resume
         self._limits = limits
-        self._id = f"{PREFIX}{topic.name}-{number}"
+        self._id = _lane_id(topic.name, number)
         # Held by whoever uses the session.
         self._turn = asyncio.Lock()
         self._session: TransactionalSession | None = None
@@ -110,6 +111,22 @@ class TransactionLane:
         self.on_progress: Callable[[], None] = lambda: None
 
     # Partitions come and go.
+
+    async def end_open(self, routes: Iterable[Route], workers: Iterable[int]) -> None:
+        """Abort what the former holders of these places left open, if anything is.
+
+        They are those that wrote these routes last, and the processes of these numbers, but for
+        this one while it has a session. Checkpoints cannot be read to the end before: a dead
+        one's transaction stays open until its time is out.
+        """
+        async with self._turn:
+            if await self._topic.read_decided():
+                return
+            lanes = self._others([route.target for route in routes])
+            lanes |= {_lane_id(self._topic.name, number) for number in workers}
+            if self._session is not None:
+                lanes.discard(self._id)
+            await self._fence(lanes)
 
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         """Take these over as well; returns where each begins or goes on.
@@ -184,15 +201,23 @@ class TransactionLane:
     async def _positions(self, partitions: Iterable[TopicPartition]) -> Checkpoints:
         """All that is committed, once nobody else can add to that of these partitions."""
         found = await self._topic.read()
-        others = {found[tp].lane for tp in partitions if tp in found} - {self._id, ""}
-        for other in sorted(others):
-            _log.info("fencing %s", other)
-            session = TransactionalSession(self._target, other)
+        others = self._others(partitions)
+        await self._fence(others)
+        return await self._topic.read() if others else found
+
+    def _others(self, partitions: Iterable[TopicPartition]) -> set[str]:
+        """Who else wrote to these last."""
+        found = self._topic.found
+        return {found[tp].lane for tp in partitions if tp in found} - {self._id, ""}
+
+    async def _fence(self, lanes: Iterable[str]) -> None:
+        for lane in sorted(lanes):
+            _log.info("fencing %s", lane)
+            session = TransactionalSession(self._target, lane)
             try:
                 await session.start()
             finally:
                 await session.close()
-        return await self._topic.read() if others else found
 
     async def _claim(self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks]) -> None:
         assert self._session is not None  # noqa: S101 - for the type checker
@@ -394,7 +419,9 @@ class TransactionLane:
 
     async def _reopen(self) -> None:
         """A new epoch, and the truth about what was committed."""
-        self._park_lost(await self._topic.read())
+        # Before a later mirror of this place is fenced; what we left open ends with that.
+        await self._topic.read_decided()
+        self._park_lost(self._topic.found)
         if not any(mirror.parked is None for mirror in self._mirrors):
             return
         await self._start_session()
@@ -431,3 +458,7 @@ class TransactionLane:
             with contextlib.suppress(TimeoutError, ClientError):
                 async with asyncio.timeout(LAST_WORD_S):
                     await session.close()
+
+
+def _lane_id(mirror: str, number: int) -> str:
+    return f"{PREFIX}{mirror}-{number}"

@@ -67,8 +67,15 @@ class Starter:
         self._chooser.begin_new_at(start)
         self._resume.begin_new_at(start)
 
-    async def look(self) -> None:
-        """Read what there is of earlier starts, of this process or another."""
+    async def look(
+        self, routes: Iterable[Route] = (), *, workers: Iterable[int] | None = None
+    ) -> None:
+        """Read what there is of earlier starts, of this process or another.
+
+        What those left open is aborted whose place is taken: of these routes, and of the
+        processes of these numbers, or of our own.
+        """
+        await self.lane.end_open(routes, [self._config.worker] if workers is None else workers)
         self._resume.update(await self._topic.read())
         self._resume.ways = await ways_of(self._source)
 

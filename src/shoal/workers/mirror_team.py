@@ -76,7 +76,7 @@ class MirrorTeam:
         return list(self._wanted)
 
     async def prepare(self) -> None:
-        await self._starter.look()
+        await self._starter.look(workers=range(len(self._names)))
 
     async def check(self, routes: list[Route]) -> bool:
         return await self._starter.check(routes)
