@@ -10,13 +10,15 @@ import pytest
 from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.checkpoints import Checkpoints, CheckpointTopic
+from shoal.mirror.copier import Copier
 from shoal.mirror.routes import Route
 from shoal.mirror.starting import Starter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from support.mirror_copies import (
     HOUR_MS,
+    PATIENCE_S,
     assert_same,
     client,
     config_of,
@@ -213,3 +215,55 @@ async def test_workers_that_take_each_others_partitions_over_all_begin(
     for turn in range(5):
         mine, theirs = routes[turn % 2], routes[1 - turn % 2]
         await asyncio.wait_for(asyncio.gather(begin(0, mine), begin(1, theirs)), 60)
+
+
+async def test_one_that_was_fenced_and_goes_on_before_it_is_replaced_writes_nothing_twice(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    """It begins anew between the look of its successor at the positions and its claim."""
+    topic = "fenced-and-awake"
+    for cluster in (source, target):
+        await make_topic(cluster.bootstrap, topic)
+    config = config_of(
+        source.bootstrap, target.bootstrap, topic, delivery="transactional", name=topic
+    )
+    route = Route(TopicPartition(topic, 0), TopicPartition(topic, 0))
+    async with (
+        client(source.bootstrap) as reads,
+        client(target.bootstrap) as writes,
+        asyncio.timeout(PATIENCE_S),
+        asyncio.TaskGroup() as tasks,
+    ):
+        old, new = (
+            Copier(reads, writes, replace(config, worker=worker), is_of_team=True)
+            for worker in range(2)
+        )
+
+        async def copied(copier: Copier, position: int) -> None:
+            while copier.status().positions[route.source] < position:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+        fill(source.bootstrap, topic, range(100))
+        await old.assign([route])
+        tasks.create_task(old.run())
+        await copied(old, 100)
+        lane = new._starter.lane
+        check, looks = lane._check, 0
+
+        async def goes_on_meanwhile(known: Checkpoints) -> None:
+            nonlocal looks
+            await check(known)
+            looks += 1
+            if looks == 1:
+                fill(source.bootstrap, topic, range(100, 150))
+                await copied(old, 150)
+
+        lane._check = goes_on_meanwhile  # type: ignore[method-assign]
+        await new.assign([route])
+        tasks.create_task(new.run())
+        fill(source.bootstrap, topic, range(150, 200))
+        await copied(new, 200)
+        old.stop()
+        new.stop()
+    assert looks > 1
+    await assert_same(source.bootstrap, target.bootstrap, topic, 200)

@@ -105,7 +105,7 @@ class _OutOfReach(ProcessPlacement):
         return handle
 
 
-@pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
 def test_a_worker_that_slept_while_another_took_its_place_writes_nothing_twice(
     source: str, target: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

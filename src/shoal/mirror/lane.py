@@ -14,7 +14,10 @@ Rules:
 - Whatever fails, the transaction is given up, a new epoch is asked for, and every partition
   goes back to its committed position.
 - Each start claims its partitions under a higher number. A lane that is refused looks for a
-  higher number than its own: if there is one, those partitions are another's now.
+  higher number than its own, or for another lane: then those partitions are another's now.
+- One that was fenced may begin anew, and go on, before it can see the claim. So it is fenced
+  again while the claim stands in an open transaction: from then on whoever begins anew waits for
+  that one's end, and sees it. If the partition has moved by then, the claim is given up.
 """
 
 import asyncio
@@ -78,6 +81,10 @@ _OF_THE_TRANSACTION: Final = frozenset(
 _log = logging.getLogger(__name__)
 
 Sent = list[tuple[TransactionalMirror, Outgoing, Result]]
+
+
+class _Moved(Exception):
+    """A former owner went on with a partition after it was looked at."""
 
 
 class TransactionLane:
@@ -147,7 +154,10 @@ class TransactionLane:
                 if not is_fenced or self._backoff.failures >= MOST_FENCINGS:
                     raise
                 _log.info("%s was fenced while it began: %s", self._id, error)
-                await asyncio.sleep(self._backoff.failed())
+            except _Moved as moved:
+                # If it was none of ours, the next look refuses it.
+                _log.info("%s begins anew: %s", self._id, moved)
+            await asyncio.sleep(self._backoff.failed())
 
     async def _take_over(self, wanted: list[Route]) -> dict[Route, Checkpoint]:
         try:
@@ -157,6 +167,7 @@ class TransactionLane:
             self._resume.update(await self._positions([route.target for route in wanted]))
             known = await self._resume.known(wanted)
             await self._check({route.target: one for route, one in known.items()})
+            others = self._others([route.target for route in wanted])
             claimed = {
                 route: replace(
                     one,
@@ -173,7 +184,7 @@ class TransactionLane:
                 )
                 for route, one in claimed.items()
             }
-            await self._claim(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
+            await self._claim(claims, {tp: blocks for tp, (_, blocks) in maps.items()}, others)
         except BaseException:
             await self._close()
             raise
@@ -219,10 +230,19 @@ class TransactionLane:
             finally:
                 await session.close()
 
-    async def _claim(self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks]) -> None:
+    async def _claim(
+        self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks], others: set[str]
+    ) -> None:
+        """Make it known that these are ours, if nobody has gone on with them since the look."""
         assert self._session is not None  # noqa: S101 - for the type checker
         async with self._session.transaction():
             await self._write(self._session, claims, blocks)
+            if not others:
+                return
+            await self._fence(others)
+            for tp, claim in claims.items():
+                if (strange := await self._strange(tp, claim)) is not None:
+                    raise _Moved(f"{tp} has moved meanwhile: {strange}")
 
     async def _check(self, known: Checkpoints) -> None:
         for tp, checkpoint in known.items():
@@ -445,7 +465,9 @@ class TransactionLane:
         """Park what a later mirror has taken over."""
         for mirror in self._mirrors:
             theirs, ours = found.get(mirror.target), self._checkpoints[mirror.target]
-            if theirs is not None and theirs.mirror_epoch > ours.mirror_epoch:
+            if theirs is not None and (
+                theirs.mirror_epoch > ours.mirror_epoch or theirs.lane != self._id
+            ):
                 mirror.park("a later mirror of this name has taken over", "let only one run")
 
     def _go_back(self, mirror: TransactionalMirror) -> None:
