@@ -153,7 +153,7 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
 ) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic = "anew"
+    topic, old = "anew", 2000
 
     def write(*values: bytes) -> None:
         for value in values:
@@ -161,7 +161,7 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
         assert producer.flush(30) == 0
 
     admin.create_topics([NewTopic(topic, 1)])[topic].result()
-    write(*[b"old"] * 50)
+    write(*[b"old"] * old)
     stream = spark.readStream.format("shoal").option("kafka.bootstrap.servers", bootstrap)
     options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     rows = stream.option("subscribePattern", topic).options(**options).load()
@@ -172,7 +172,7 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
 
     query = rows.writeStream.foreachBatch(see).start()
     try:
-        eventually(lambda: len(seen) == 50)
+        eventually(lambda: len(seen) == old)
         admin.delete_topics([topic])[topic].result()
         eventually(lambda: topic not in admin.list_topics().topics)
         admin.create_topics([NewTopic(topic, 1)])[topic].result()
@@ -186,11 +186,11 @@ def test_a_stream_goes_on_with_a_topic_that_was_made_anew(
 
         eventually(is_read)
         # Far below where the old one ended.
-        assert written < 50
+        assert written < old
         eventually(lambda: seen[-1] == b"new-%d" % (written - 1))
     finally:
         query.stop()
-    news = seen[50:]
+    news = seen[old:]
     start = int(news[0].removeprefix(b"new-"))
     assert news == [b"new-%d" % number for number in range(start, start + len(news))]
 
