@@ -22,14 +22,16 @@ def test_an_epoch_that_wrote_nothing_gives_way() -> None:
 
 
 def test_cuts_at_both_ends() -> None:
-    history = EpochHistory([(0, 0), (2, 10), (5, 30)])
-    assert history.cut_end(30)
-    assert not history.cut_end(30)
-    assert list(history.entries) == [(0, 0), (2, 10)]
-    assert history.cut_start(4)
-    assert list(history.entries) == [(0, 4), (2, 10)]
-    assert history.cut_start(12)
-    assert list(history.entries) == [(2, 12)]
+    history = EpochHistory([(0, 0), (2, 10), (5, 30), (6, 40)])
+    assert history.cut_end(40)
+    assert not history.cut_end(40)
+    assert list(history.entries) == [(0, 0), (2, 10), (5, 30)]
+    assert not history.cut_start(12)
+    # The epoch that holds the start, from its true begin, and the one before it.
+    assert history.cut_start(30)
+    assert list(history.entries) == [(2, 10), (5, 30)]
+    assert not history.cut_start(99)
+    assert list(history.entries) == [(2, 10), (5, 30)]
 
 
 def test_checkpoints_are_kafkas_text() -> None:

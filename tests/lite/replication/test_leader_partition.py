@@ -87,6 +87,45 @@ def test_a_diverging_follower_is_not_counted() -> None:
     assert leader.high_watermark == 0
 
 
+@pytest.mark.parametrize(
+    ("start_offset", "last_fetched_epoch", "diverging"),
+    [
+        (4, 3, None),
+        (4, 2, (1, 3)),
+        (4, 1, (1, 3)),
+        (4, 0, (0, 2)),
+        (3, 1, None),
+        (3, 2, (1, 3)),
+        (3, 0, (0, 2)),
+    ],
+)
+def test_who_parted_below_the_start_of_the_log_is_told(
+    start_offset: int, last_fetched_epoch: int, diverging: tuple[int, int] | None
+) -> None:
+    """Of what is deleted, nothing but the state of producers would show it."""
+    log = log_of(0, 0, 1, 3, 3, 5)
+    log.delete_before(start_offset)
+    leader = leader_of(log, isr=(1, 2))
+    fetch = fetch_at(start_offset, last_fetched_epoch=last_fetched_epoch)
+    verdict = leader.follower_fetched(0, 2, fetch, broker_epoch=12)
+    assert (verdict.code, verdict.diverging) == (Code.NONE, diverging)
+
+
+@pytest.mark.parametrize(
+    ("last_fetched_epoch", "code"),
+    [(-1, Code.NONE), (1, Code.OFFSET_OUT_OF_RANGE), (3, Code.NONE)],
+)
+def test_who_cannot_be_compared_begins_again(last_fetched_epoch: int, code: Code) -> None:
+    """This leader began at its start itself: what was before, it never knew."""
+    log = log_of(0, 0)
+    log.truncate_fully(4)
+    log.append([Entry(3, "x")])
+    leader = leader_of(log, isr=(1, 2))
+    fetch = fetch_at(4, last_fetched_epoch=last_fetched_epoch)
+    verdict = leader.follower_fetched(0, 2, fetch, broker_epoch=12)
+    assert (verdict.code, verdict.diverging, verdict.log_start_offset) == (code, None, 4)
+
+
 def test_followers_hear_of_a_high_watermark_once() -> None:
     leader = leader_of(log_of(5, 5), isr=(1, 2))
     assert leader.has_news_for(2)

@@ -54,11 +54,12 @@ class EpochHistory:
         return changed
 
     def cut_start(self, start_offset: int) -> bool:
-        """Forget what lies before `start_offset`; the epoch that holds it begins there now."""
-        epoch = self.epoch_of(start_offset)
-        kept = [entry for entry in self._entries if entry[1] > start_offset]
-        if epoch != NO_EPOCH:
-            kept.insert(0, (epoch, start_offset))
-        changed = kept != self._entries
-        self._entries = kept
-        return changed
+        """Forget what lies before `start_offset`; says whether that was anything.
+
+        The epoch that holds it stays, with its true begin, and the one before it: a log that
+        ends at `start_offset` can still be told from one that parted from this one below it.
+        """
+        place = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        gone = max(0, place - 2)
+        del self._entries[:gone]
+        return gone > 0

@@ -15,8 +15,8 @@ from shoal.lite.replication.messages import EpochEnd, Log
 def end_of_epoch(history: EpochHistory, epoch: int, log_end: int) -> EpochEnd | None:
     """The largest epoch not above `epoch` and where it ends; None if that cannot be told.
 
-    An epoch below all that are known ends where those begin: its records are deleted, and who
-    still has them must begin again at the log's start.
+    An epoch below all that are known ends where those begin, at the latest: its records are
+    deleted, and who still has them must begin again at the log's start.
     """
     if epoch == NO_EPOCH:
         return None
@@ -59,6 +59,16 @@ def divergence(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | Non
     if offset > log.end_offset:
         raise _out_of_range(log, offset)
     return None
+
+
+def is_incomparable(log: Log, offset: int, last_fetched_epoch: int) -> bool:
+    """Whether one who reads on here may have parted from this log below its start, untold.
+
+    That is so for who begins at the start with records of an epoch below all that are known.
+    """
+    return (
+        offset == log.start_offset > 0 and NO_EPOCH < last_fetched_epoch < log.epochs.entries[0][0]
+    )
 
 
 def truncation_point(log: Log, diverging: EpochEnd) -> int:

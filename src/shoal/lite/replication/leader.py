@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.epochs import NO_EPOCH
-from shoal.lite.replication.history import check_epoch, divergence
+from shoal.lite.replication.history import check_epoch, divergence, is_incomparable
 from shoal.lite.replication.in_sync_set import InSyncSet
 from shoal.lite.replication.messages import (
     AlterIsr,
@@ -178,6 +178,10 @@ class LeaderPartition:
             return self._verdict(code=refused.code)
         if diverging is not None:
             return self._verdict(diverging=diverging)
+        if is_incomparable(self.log, fetch.offset, fetch.last_fetched_epoch):
+            # Its records are deleted here, but it would go on answering for them: that a
+            # producer's batch is among them, which was never committed.
+            return self._verdict(code=Code.OFFSET_OUT_OF_RANGE)
         peer.fetched(now_ms, fetch, broker_epoch=broker_epoch, leader_end=self.log.end_offset)
         self._expand(now_ms, peer)
         self._advance(now_ms)
