@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.model.errors import UsageError
+from shoal.lite.shutdown_marker import MARKER_NAME
+from shoal.model.errors import SystemFailure, UsageError
 from support.lite_clusters import (
     Load,
     await_values,
@@ -153,6 +154,34 @@ def test_the_default_survives_the_loss_of_one_disk_at_the_worst_moment() -> None
         await_values(cluster, "t", [b"a", b"b"])
         assert send(cluster, "t", b"c") == [None]
         eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def test_an_older_copy_of_a_folder_is_not_taken_for_the_folder(tmp_path: Path) -> None:
+    with LiteCluster(brokers=3) as cluster:
+        create_topic(cluster, "t", 1, 3)
+        leader = partition_of(cluster, "t").leader
+        folder = cluster.log_dirs()[leader]
+        cluster.stop_node(leader)
+        shutil.copytree(folder, tmp_path / "copy")
+        cluster.restart(leader)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        assert send(cluster, "t", b"a") == [None]
+        for other in {1, 2, 3} - {leader}:
+            cluster.kill(other)
+        # The last one in sync, which alone could lead with what it has.
+        cluster.stop_node(leader)
+        folder.rename(tmp_path / "newer")
+        shutil.copytree(tmp_path / "copy", folder)
+        with pytest.raises(SystemFailure, match="older copy"):
+            cluster.restart(leader)
+        # Told that it is nobody's, it is taken in, and leads nothing.
+        (folder / MARKER_NAME).unlink()
+        cluster.restart(leader)
+        assert partition_of(cluster, "t").leader == -1
+        for other in {1, 2, 3} - {leader}:
+            cluster.restart(other)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        await_values(cluster, "t", [b"a"])
 
 
 def test_where_the_only_copy_is_lost_nobody_pretends() -> None:

@@ -69,7 +69,32 @@ def test_a_clean_end_counts_after_a_power_loss(
         assert (ended, marker.clean_incarnation) == (Ended.CLEANLY, "first")
 
 
+def test_every_process_of_a_folder_has_a_higher_number(tmp_path: Path) -> None:
+    numbers = []
+    for is_clean in (False, True, True):
+        numbers.append(begun(tmp_path)[0].start_number)
+        marker, _ = begun(tmp_path)
+        marker.run("process")
+        if is_clean:
+            marker.end_cleanly()
+        numbers.append(marker.start_number)
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_folder_of_an_earlier_version_counts_from_now_on(tmp_path: Path) -> None:
+    begun(tmp_path)[0].run("process")
+    path = tmp_path / MARKER_NAME
+    content = json.loads(path.read_bytes())
+    del content["start_number"]
+    path.write_text(json.dumps(content))
+    marker, ended = begun(tmp_path)
+    assert (marker.start_number, ended) == (1, Ended.KILLED)
+    assert begun(tmp_path)[0].start_number == 2
+
+
 def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
-    for rubbish in (b"", b"{}", b"[1]", json.dumps({"state": "ended"}).encode()):
+    sound = {"state": "ended", "boot_id": "b", "incarnation": "i", "directory_id": "f" * 32}
+    odd = [{"state": "ended"}, sound | {"directory_id": "f"}, sound | {"start_number": []}]
+    for rubbish in (b"", b"{}", b"[1]", *(json.dumps(one).encode() for one in odd)):
         (tmp_path / MARKER_NAME).write_bytes(rubbish)
         assert begun(tmp_path)[1] is Ended.UNKNOWN

@@ -18,6 +18,7 @@ from shoal.lite.controller.records import (
     encode_record,
 )
 from shoal.lite.controller.requests import (
+    NO_EPOCH,
     AlterPartitions,
     BrokersDied,
     CreateTopic,
@@ -161,12 +162,19 @@ class ControllerCluster:
             9000 + broker_id,
             boot_id,
             folder,
-            self.clean_ends.pop(broker_id, None),
-            self._racks.get(broker_id),
+            start_number=self._starts,
+            previous_epoch=self.epoch_of(broker_id),
+            clean_incarnation=self.clean_ends.pop(broker_id, None),
+            rack=self._racks.get(broker_id),
         )
         process.epoch = self.ask(request).broker_epoch
         self.processes[broker_id] = process
         return process
+
+    def epoch_of(self, broker_id: int) -> int:
+        """The epoch under which a broker is registered."""
+        broker = self.state.brokers.get(broker_id)
+        return NO_EPOCH if broker is None else broker.epoch
 
     def start(self, broker_id: int, boot_id: str = FIRST_BOOT) -> None:
         self.register(broker_id, boot_id)

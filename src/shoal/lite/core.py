@@ -32,12 +32,14 @@ from shoal.lite.controller.records import (
 )
 from shoal.lite.controller.requests import (
     DISMISSALS,
+    NO_EPOCH,
     AllocateProducerIds,
     CreateTopic,
     Heartbeat,
     HeartbeatAnswer,
     NewTopic,
     RegisterBroker,
+    Registered,
     Request,
 )
 from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
@@ -66,6 +68,9 @@ A = TypeVar("A")
 _RETRY_S = 0.02
 _SHUTDOWN_PATIENCE_S = 5.0
 _SESSIONS_WAITED = 1.5
+# Refusals of a registration that end by themselves: another process has the id and may be ending,
+# and what is known of it here is not the latest.
+_PASSING = frozenset({Code.DUPLICATE_BROKER_REGISTRATION, Code.STALE_BROKER_EPOCH})
 _LINGER_S = 10.0
 _logger = logging.getLogger(__name__)
 
@@ -139,21 +144,7 @@ class BrokerCore:
         self.controller.start()
         if tracer.current is not None:
             tracer.current.event("registers with the controller")
-        request = RegisterBroker(
-            self.spec.broker_id,
-            self.spec.incarnation,
-            self.spec.advertised_host,
-            port,
-            boot_id=current_boot_id(),
-            directory_id=self._marker.directory_id,
-            clean_incarnation=self._marker.clean_incarnation,
-            rack=self.spec.properties.get("broker.rack") or None,
-            has_locked_folder=True,
-        )
-        # A process before this one may have ended unseen; then its session ends soon.
-        patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
-        deadline_s = asyncio.get_running_loop().time() + patience_s
-        registered = await self._submitted(request, deadline_s)
+        registered = await self._registered(port)
         self.replicas.broker_epoch = registered.broker_epoch
         self._is_following = True
         self._left_s.clear()
@@ -163,18 +154,55 @@ class BrokerCore:
         self._changed.clear()
         self._follow_coordinators()
         if losses := self.replicas.losses():
-            await self._submitted(losses, deadline_s)
+            try:
+                await self._submitted(losses)
+            except Refused as refused:
+                raise self._refused(refused) from refused
 
-    async def _submitted(self, request: Request[A], deadline_s: float) -> A:
-        """The answer; until the deadline the process before this one is waited for."""
+    async def _registered(self, port: int) -> Registered:
+        # A process before this one may have ended unseen; then its session ends soon.
+        patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
+        deadline_s = asyncio.get_running_loop().time() + patience_s
+        while True:
+            # The metadata here may be behind; a refusal comes with what was missing.
+            before = self.state.brokers.get(self.spec.broker_id)
+            request = RegisterBroker(
+                self.spec.broker_id,
+                self.spec.incarnation,
+                self.spec.advertised_host,
+                port,
+                boot_id=current_boot_id(),
+                directory_id=self._marker.directory_id,
+                start_number=self._marker.start_number,
+                previous_epoch=NO_EPOCH if before is None else before.epoch,
+                clean_incarnation=self._marker.clean_incarnation,
+                rack=self.spec.properties.get("broker.rack") or None,
+            )
+            try:
+                return await self._submitted(request)
+            except Refused as refused:
+                is_late = asyncio.get_running_loop().time() >= deadline_s
+                if refused.code not in _PASSING or is_late:
+                    raise self._refused(refused) from refused
+            await asyncio.sleep(_RETRY_S)
+
+    def _refused(self, refused: Refused) -> SystemFailure:
+        remedy = None
+        if refused.code == Code.INVALID_REGISTRATION:
+            remedy = (
+                f"put the newer folder back; or delete {self._marker.path}: then it is taken in "
+                "like an empty one, and gets what it lacks from the other brokers"
+            )
+        return SystemFailure(f"the cluster refuses this broker: {refused}", remedy=remedy)
+
+    async def _submitted(self, request: Request[A]) -> A:
+        """The answer of whatever controller is there at last."""
         while True:
             try:
                 return await self.controller.submit(request)
             except Refused as refused:
-                may_end = refused.code == Code.DUPLICATE_BROKER_REGISTRATION
-                is_early = asyncio.get_running_loop().time() < deadline_s
-                if refused.code != Code.NOT_CONTROLLER and not (may_end and is_early):
-                    raise SystemFailure(f"the cluster refuses this broker: {refused}") from refused
+                if refused.code != Code.NOT_CONTROLLER:
+                    raise
             await asyncio.sleep(_RETRY_S)
 
     async def enter(self) -> None:

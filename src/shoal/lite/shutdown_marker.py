@@ -12,14 +12,15 @@ Until its logs are open a process says nothing, so that what it found is found a
 one: who is killed while it looks through its logs after a power loss has not looked through them.
 
 The file names the process too, and the folder: a controller that knows the last process by
-another name, or another folder, does not rely on what is said here.
+another name, or another folder, does not rely on what is said here. And it counts the processes
+that have had the folder, each before it is heard of anywhere: by that an older copy is known.
 """
 
 import json
 import subprocess
-import uuid
 from functools import cache
 from pathlib import Path
+from uuid import UUID, uuid4
 
 from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import replace_file
@@ -32,57 +33,64 @@ class ShutdownMarker:
     """The file in a broker's folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / MARKER_NAME
+        self.path = folder / MARKER_NAME
         # Made up with the file: a folder that was emptied has another one.
-        self.directory_id = uuid.uuid4().hex
+        self.directory_id = uuid4().hex
+        # How many processes have had the folder, with this one.
+        self.start_number = 1
         # The process before us, if it ended by itself.
         self.clean_incarnation: str | None = None
-        self._incarnation = ""
         self._is_running = False
+        # What the file says about the last process that had its logs open; it had none.
+        self._last = {"state": "running", "boot_id": "", "incarnation": ""}
 
     def begin(self) -> Ended:
-        """How the last process ended."""
+        """How the last process ended. To be called by who has the lock of the folder."""
         ended = self._read()
-        if ended is Ended.UNKNOWN:
-            # For the id of the folder. Of no boot: the next one finds the same as this one.
-            self._write("running", boot_id="")
+        self._write()
         return ended
 
     def run(self, incarnation: str) -> None:
         """To be called when all logs are open, before anything is written to them."""
-        self._incarnation = incarnation
         self._is_running = True
-        self._write("running", boot_id=current_boot_id())
+        self._last = {
+            "state": "running",
+            "boot_id": current_boot_id(),
+            "incarnation": incarnation,
+        }
+        self._write()
 
     def end_cleanly(self) -> None:
         """To be called when everything is on the disk."""
         if self._is_running:
-            self._write("ended", boot_id=current_boot_id())
+            self._last["state"] = "ended"
+            self._write()
 
     def _read(self) -> Ended:
         try:
-            content = json.loads(self._path.read_bytes())
-            state, boot_id = content["state"], content["boot_id"]
-            incarnation, directory_id = content["incarnation"], content["directory_id"]
+            content = json.loads(self.path.read_bytes())
+            last = {name: str(content[name]) for name in self._last}
+            directory_id = UUID(content["directory_id"]).hex
+            # Folders of earlier versions did not count.
+            start_number = int(content.get("start_number", 0)) + 1
         except FileNotFoundError:
             return Ended.UNKNOWN
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return Ended.UNKNOWN
-        self.directory_id = directory_id
-        if state == "ended":
-            self.clean_incarnation = incarnation
+        self._last, self.directory_id, self.start_number = last, directory_id, start_number
+        if last["state"] == "ended":
+            self.clean_incarnation = last["incarnation"]
             return Ended.CLEANLY
-        return Ended.KILLED if boot_id == current_boot_id() else Ended.UNKNOWN
+        return Ended.KILLED if last["boot_id"] == current_boot_id() else Ended.UNKNOWN
 
-    def _write(self, state: str, *, boot_id: str) -> None:
+    def _write(self) -> None:
         content = {
             "format": 1,
-            "state": state,
-            "boot_id": boot_id,
-            "incarnation": self._incarnation,
+            **self._last,
             "directory_id": self.directory_id,
+            "start_number": self.start_number,
         }
-        replace_file(self._path, json.dumps(content).encode())
+        replace_file(self.path, json.dumps(content).encode())
 
 
 @cache

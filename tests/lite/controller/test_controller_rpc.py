@@ -41,12 +41,21 @@ PARTITION = PartitionRecord(TOPIC_ID, 0, (), (1, 2), 1, 4, 5)
 CALLS: list[tuple[requests.Request[Any], Any]] = [
     (
         requests.RegisterBroker(
-            1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex, clean_incarnation=PROCESS, rack="rack"
+            1,
+            PROCESS,
+            "host",
+            9092,
+            "boot",
+            TOPIC_ID.hex,
+            start_number=3,
+            previous_epoch=17,
+            clean_incarnation=PROCESS,
+            rack="rack",
         ),
         requests.Registered(7),
     ),
     (
-        requests.RegisterBroker(1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex),
+        requests.RegisterBroker(1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex, 1),
         requests.Registered(8),
     ),
     (

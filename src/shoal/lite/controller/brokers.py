@@ -2,7 +2,10 @@
 
 Rules of this file:
 - A broker is known by its id, a process of it by its incarnation, a registration by its epoch.
-  What comes with another epoch than the present one is of a process that is gone.
+  What comes with another epoch than the present one is of a process that is gone: also a
+  registration, which names the one that it replaces.
+- Processes of one folder are numbered by the folder. One that is not above all others has an
+  older copy of it, in which something may be missing, and is not let in.
 - A fenced broker is not active: it leads nothing, and is in no in-sync set that has a leader.
 - A broker that may have lost what it had not flushed is dropped wherever it was in sync or
   eligible (the boot rule). That is written before its registration: if a crash leaves only
@@ -16,7 +19,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.changes import Changes
 from shoal.lite.controller.partitions import ordered, settle, without
 from shoal.lite.controller.records import NO_LEADER, BrokerRecord, BrokerRemovedRecord
-from shoal.lite.controller.requests import RegisterBroker
+from shoal.lite.controller.requests import NO_EPOCH, RegisterBroker
 from shoal.lite.controller.state import ClusterState
 
 
@@ -37,6 +40,22 @@ def present(state: ClusterState, broker_id: int, broker_epoch: int) -> BrokerRec
     return broker
 
 
+def check_order(before: BrokerRecord | None, request: RegisterBroker) -> None:
+    """Refuse who is not the latest process of its broker."""
+    epoch = NO_EPOCH if before is None else before.epoch
+    if request.previous_epoch != epoch:
+        message = f"broker {request.broker_id} has epoch {epoch}, not {request.previous_epoch}"
+        raise Refused(Code.STALE_BROKER_EPOCH, message)
+    if before is None or before.directory_id != request.directory_id:
+        return
+    if request.start_number <= before.start_number:
+        message = (
+            f"its folder is an older copy, started {request.start_number} times; "
+            f"the folder that the cluster knows was started {before.start_number} times"
+        )
+        raise Refused(Code.INVALID_REGISTRATION, message)
+
+
 def register(changes: Changes, request: RegisterBroker) -> BrokerRecord:
     """Take in a new incarnation."""
     state = changes.state
@@ -53,6 +72,7 @@ def register(changes: Changes, request: RegisterBroker) -> BrokerRecord:
             rack=request.rack,
             boot_id=request.boot_id,
             directory_id=request.directory_id,
+            start_number=request.start_number,
             fenced=True,
         )
     )

@@ -171,19 +171,14 @@ class Controller:
     def _check_registration(self, request: requests.RegisterBroker) -> None:
         if request.incarnation in self._stillborn:
             message = "this process has ended already"
-        elif self._has_ended(request):
-            return
-        elif self._sessions.is_alive(request.broker_id, self._now_ms):
-            message = f"another process is broker {request.broker_id}, and it lives"
-        else:
-            return
-        raise Refused(Code.DUPLICATE_BROKER_REGISTRATION, message)
-
-    def _has_ended(self, request: requests.RegisterBroker) -> bool:
-        """Whether the new process proves that the one before it has ended."""
+            raise Refused(Code.DUPLICATE_BROKER_REGISTRATION, message)
         before = self.state.brokers.get(request.broker_id)
+        brokers.check_order(before, request)
+        # Who has the lock of the folder proves that the process before it has ended.
         is_same_folder = before is not None and before.directory_id == request.directory_id
-        return is_same_folder and request.has_locked_folder
+        if not is_same_folder and self._sessions.is_alive(request.broker_id, self._now_ms):
+            message = f"another process is broker {request.broker_id}, and it lives"
+            raise Refused(Code.DUPLICATE_BROKER_REGISTRATION, message)
 
     def _heartbeat(self, changes: Changes, beat: requests.Heartbeat) -> requests.HeartbeatAnswer:
         broker = brokers.present(self.state, beat.broker_id, beat.broker_epoch)

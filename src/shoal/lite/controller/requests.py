@@ -31,6 +31,8 @@ class Request(Generic[A_co]):
 
 # What a heartbeat is refused with where the controller counts on another process, or on none:
 # who hears it has no place any more, and ends.
+# The epoch of a broker that is not registered.
+NO_EPOCH = -1
 DISMISSALS = frozenset({Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED})
 
 
@@ -46,6 +48,10 @@ class RegisterBroker(Request[Registered]):
     It keeps its place in in-sync sets if its data is all there: it has the folder that the
     process before it had, and the machine was not started anew since, or that process wrote
     everything to the disk at its end and left its own incarnation in the folder to say so.
+
+    Two numbers tell whether it is what it takes itself for, the latest process of its broker:
+    a request can be on its way for longer than its process lives, and a folder can be an older
+    copy of itself.
     """
 
     broker_id: int
@@ -56,10 +62,12 @@ class RegisterBroker(Request[Registered]):
     boot_id: str
     # Written into the folder when it is made.
     directory_id: str
+    # How many processes have had the lock of that folder, with this one.
+    start_number: int
+    # The registration of this broker that it replaces.
+    previous_epoch: int = NO_EPOCH
     clean_incarnation: str | None = None
     rack: str | None = None
-    # It holds the lock of its folder: whatever process had that folder before has ended.
-    has_locked_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

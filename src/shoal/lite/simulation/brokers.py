@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from shoal.lite.simulation.world import BrokerNode, World
 
 _RETRY_MS = 40
-NO_BROKER_EPOCH = -1
 OnReply = Callable[[ControllerReply], None]
 
 
@@ -61,6 +60,7 @@ class BrokerProcess(Process):
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
         self._clean_incarnation = self.disk.open()
+        self._start_number = self.disk.starts
         self._boot_id = world.parts.boot_id(node)
         key = ReplicaKey(node.id, node.directory)
         self.raft = world.parts.raft_node(
@@ -74,7 +74,7 @@ class BrokerProcess(Process):
         self.state = ClusterState()
         self.live_epochs: dict[int, int] = {}
         self.hosted: dict[Key, HostedPartition] = {}
-        self.broker_epoch = NO_BROKER_EPOCH
+        self.broker_epoch = requests.NO_EPOCH
         self.wants_to_stop = False
         self._asked: dict[int, _Asked] = {}
         self._heartbeat_at_ms: int | None = self.now_ms
@@ -169,7 +169,8 @@ class BrokerProcess(Process):
 
     def _beat(self) -> None:
         self._heartbeat_at_ms = None
-        if self.broker_epoch == NO_BROKER_EPOCH:
+        if self.broker_epoch == requests.NO_EPOCH:
+            before = self.state.brokers.get(self.id)
             request: requests.Request[Any] = requests.RegisterBroker(
                 broker_id=self.id,
                 incarnation=self.incarnation,
@@ -177,6 +178,8 @@ class BrokerProcess(Process):
                 port=self.id,
                 boot_id=self._boot_id,
                 directory_id=self.disk.directory_id,
+                start_number=self._start_number,
+                previous_epoch=requests.NO_EPOCH if before is None else before.epoch,
                 clean_incarnation=self._clean_incarnation,
             )
             self._ask(request, self._on_registered)

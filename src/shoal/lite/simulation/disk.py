@@ -111,6 +111,8 @@ class BrokerDisk:
         self.checkpoint: dict[Key, int] = {}
         # The process that ended by itself last, if no other has started since.
         self.clean_incarnation: str | None = None
+        # How many processes have had the folder; synced before any of them is heard of.
+        self.starts = 0
 
     def log(self, key: Key) -> SimulatedLog:
         """The log of a partition; a new one is empty."""
@@ -129,6 +131,7 @@ class BrokerDisk:
 
     def open(self) -> str | None:
         """A new process has the folder; returns the one before it, if it ended by itself."""
+        self.starts += 1
         clean, self.clean_incarnation = self.clean_incarnation, None
         for log in self.logs.values():
             log.open_after_kill()
