@@ -71,10 +71,10 @@ def test_what_one_disk_lost_the_others_have(
         cluster.stop()
 
 
-@pytest.mark.parametrize("damage", [cut, Path.unlink])
+@pytest.mark.parametrize(("damage", "place"), [(cut, 1), (Path.unlink, 1), (Path.unlink, 0)])
 @pytest.mark.parametrize("ends", ["killed", "cleanly"])
-def test_what_is_missing_in_the_middle_of_a_log_the_others_have(
-    tmp_path: Path, ends: str, damage: Callable[[Path], None]
+def test_what_is_missing_at_the_begin_or_in_the_middle_of_a_log_the_others_have(
+    tmp_path: Path, ends: str, damage: Callable[[Path], None], place: int
 ) -> None:
     cluster = LiteCluster(brokers=3, directory=tmp_path / "c").start()
     create_topic(cluster, "t", 1, 3, segment_bytes="300")
@@ -87,7 +87,7 @@ def test_what_is_missing_in_the_middle_of_a_log_the_others_have(
         cluster.stop()
     logs = sorted((tmp_path / "c" / f"broker-{leader}" / "t-0").glob("*.log"))
     assert len(logs) > 2
-    damage(logs[1])
+    damage(logs[place])
     cluster.start()
     try:
         await_values(cluster, "t", VALUES)
@@ -116,3 +116,20 @@ def test_the_last_one_in_sync_lost_what_an_eligible_one_has(
         eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
         await_values(cluster, "t", VALUES)
         eventually(lambda: replicas_are_equal(cluster, "t"))
+
+
+def test_what_is_left_behind_a_missing_begin_is_served_where_nobody_has_more(
+    tmp_path: Path,
+) -> None:
+    cluster = LiteCluster(directory=tmp_path / "c").start()
+    create_topic(cluster, "t", 1, 1, segment_bytes="300")
+    for value in VALUES:
+        assert send(cluster, "t", value) == [None]
+    cluster.stop()
+    logs = sorted((tmp_path / "c" / "broker-1" / "t-0").glob("*.log"))
+    left = VALUES[int(logs[1].stem) :]
+    assert left != VALUES
+    logs[0].unlink()
+    for _ in range(2):
+        with cluster:
+            await_values(cluster, "t", left)

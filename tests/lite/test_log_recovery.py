@@ -223,6 +223,32 @@ def test_a_log_ends_where_something_is_missing_in_the_middle(
     last.close()
 
 
+@pytest.mark.parametrize("ended", [Ended.CLEANLY, Ended.KILLED, Ended.UNKNOWN])
+def test_what_is_missing_at_the_begin_is_noticed_until_the_log_leads(
+    tmp_path: Path, ended: Ended
+) -> None:
+    log = PartitionLog(tmp_path, SMALL, ended=Ended.CLEANLY)
+    for number in range(40):
+        append(log, sent(number))
+    log.delete_before(1)
+    log.close()
+    paths = sorted(tmp_path.glob("*.log"))
+    paths[0].unlink()
+    begin = int(paths[1].stem)
+    for _ in range(2):
+        again = PartitionLog(tmp_path, SMALL, ended=ended)
+        assert (again.was_cut, again.lacks_begin) == (True, True)
+        assert (again.start_offset, again.end_offset) == (begin, 40)
+        assert everything_in(again) == [b"%04d" % number for number in range(begin, 40)]
+        again.close()
+    leading = PartitionLog(tmp_path, SMALL, ended=ended)
+    leading.begin_epoch(7)
+    leading.close()
+    last = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert (last.was_cut, last.lacks_begin, last.start_offset) == (False, False, begin)
+    last.close()
+
+
 def test_after_a_kill_only_the_last_batch_is_doubted(tmp_path: Path) -> None:
     log = PartitionLog(tmp_path, LogSettings(), ended=Ended.CLEANLY)
     for sequence in range(10):

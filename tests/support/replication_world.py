@@ -42,6 +42,8 @@ class Entry(NamedTuple):
 class MemoryLog:
     """A replica's log. Every record is a batch of its own."""
 
+    lacks_begin = False
+
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.base_offset = 0

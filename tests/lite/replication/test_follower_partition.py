@@ -83,6 +83,22 @@ def test_after_an_unclean_election_deleted_offsets_are_written_again() -> None:
     assert follower.answered(0, fetch, answer) == [TruncateFully(1)]
 
 
+@pytest.mark.parametrize(
+    ("leader_start", "actions"),
+    [(0, [TruncateFully(0)]), (1, [TruncateFully(1)]), (2, []), (3, [AdvanceStart(3)])],
+)
+def test_who_lacks_the_begin_of_its_log_gets_it_from_a_leader_that_has_it(
+    leader_start: int, actions: list[FollowerAction]
+) -> None:
+    log = log_of(1, 1, 4)
+    log.delete_before(2)
+    log.lacks_begin = True
+    follower = follower_of(log, high_watermark=3)
+    fetch = follower.next_fetch(0)
+    assert fetch
+    assert follower.answered(0, fetch, FetchAnswer(3, leader_start)) == actions
+
+
 def test_answers_that_are_out_of_date_change_nothing() -> None:
     follower = follower_of(log_of(1, 1), high_watermark=1)
     answer = FetchAnswer(2, 0, first_offset=2)

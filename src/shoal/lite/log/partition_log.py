@@ -44,7 +44,7 @@ from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
 from shoal.lite.log.retention import KeptSegment, expired_before
 from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET
-from shoal.lite.log.segment import LOG_SUFFIX, Segment, place_of, wall_ms
+from shoal.lite.log.segment import Segment, bases_from_start, place_of, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
@@ -85,8 +85,10 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.offline_reason: str | None = None
-        # Whether there was more than could be read when it was opened.
+        # Whether there was more than could be read when it was opened, and whether that was at
+        # its begin: until this log leads, whoever leads has what belongs there.
         self.was_cut = False
+        self.lacks_begin = False
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
@@ -109,7 +111,12 @@ class PartitionLog:
             # Nothing can be trusted without the epochs of its records.
             ended = Ended.UNKNOWN
             self._flusher.recovery_point = 0
-        bases = self._bases_from_start() or [self.start_offset]
+        bases = bases_from_start(self.folder, self.start_offset) or [self.start_offset]
+        if bases[0] > self.start_offset:
+            missing = f"{self.start_offset} to {bases[0] - 1}"
+            _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
+            self.was_cut = self.lacks_begin = True
+            self.start_offset = bases[0]
         trusted = trusted_count(bases, ended, self._flusher.recovery_point)
         for base_offset, next_base in zip(bases[:trusted], [*bases[1:], None], strict=False):
             segment = Segment(self.folder, base_offset)
@@ -155,13 +162,6 @@ class PartitionLog:
                 raise
             return False
         return True
-
-    def _bases_from_start(self) -> list[int]:
-        """Where segments begin, but for those that should have been deleted."""
-        bases = sorted(int(path.stem) for path in self.folder.glob(f"*{LOG_SUFFIX}"))
-        while len(bases) > 1 and bases[1] <= self.start_offset:
-            Segment(self.folder, bases.pop(0)).delete()
-        return bases
 
     def _open_trusted(self, segment: Segment, next_base: int | None) -> bool:
         """Take a segment as it is, if it is as it was left."""
@@ -447,6 +447,8 @@ class PartitionLog:
         """Note that `epoch` writes from the end of the log on."""
         self._require_online()
         try:
+            if self.lacks_begin:
+                self._start_at(self.start_offset)
             if self.epochs.assign(epoch, self.end_offset):
                 self._write_epochs()
         except OSError as error:
@@ -507,8 +509,7 @@ class PartitionLog:
         if offset <= self.start_offset:
             return
         try:
-            replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
-            self.start_offset = offset
+            self._start_at(offset)
             if offset == self.end_offset and self._segments[-1].size:
                 self._roll()
             while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
@@ -519,6 +520,11 @@ class PartitionLog:
                 self._write_epochs()
         except OSError as error:
             raise self._go_offline("shortened", error) from error
+
+    def _start_at(self, offset: int) -> None:
+        replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
+        self.start_offset = offset
+        self.lacks_begin = False
 
     def delete_expired(self, now_ms: int, *, high_watermark: int) -> None:
         """Delete what `retention.ms` and `retention.bytes` do not keep, in whole segments."""
@@ -617,8 +623,7 @@ class PartitionLog:
         try:
             self.epochs = EpochHistory()
             self._write_epochs()
-            replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, start_offset)]))
-            self.start_offset = start_offset
+            self._start_at(start_offset)
             self._flusher.take_back(start_offset)
             self._start_over()
         except OSError as error:

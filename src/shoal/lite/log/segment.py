@@ -477,3 +477,11 @@ def _index(builder: IndexBuilder, position: int, header: BatchHeader) -> None:
         last_offset=header.last_offset,
         max_timestamp_ms=header.max_timestamp,
     )
+
+
+def bases_from_start(folder: Path, start_offset: int) -> list[int]:
+    """Where the segments of a log begin, but for those that should have been deleted."""
+    bases = sorted(int(path.stem) for path in folder.glob(f"*{LOG_SUFFIX}"))
+    while len(bases) > 1 and bases[1] <= start_offset:
+        Segment(folder, bases.pop(0)).delete()
+    return bases

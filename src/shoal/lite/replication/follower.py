@@ -129,6 +129,8 @@ class FollowerPartition:
         if answer.code != Code.NONE:
             self.failed(now_ms, fetch)
             return []
+        if self.log.lacks_begin and answer.log_start_offset < self.log.start_offset:
+            return self._begin_again(answer.log_start_offset)
         if answer.diverging is not None:
             return self._truncate(answer.diverging, answer.log_start_offset)
         return self._append(now_ms, fetch, answer)

@@ -85,6 +85,9 @@ class SimulatedLog:
         "synced_end",
     )
 
+    # Here nothing is lost but from the end.
+    lacks_begin = False
+
     def __init__(self, on_write: Callable[[], None]) -> None:
         """`on_write` is called after every write; the process may end in it."""
         self._on_write = on_write
