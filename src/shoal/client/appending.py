@@ -24,6 +24,7 @@ from shoal.client.errors import (
     UnsupportedByBroker,
 )
 from shoal.client.pool import PRODUCE
+from shoal.client.silence import unless_replaced
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -121,7 +122,7 @@ async def _append_at(
         for tp, wish in wishes.items()
     ]
     try:
-        frame = await link.connection.request(
+        answer = link.connection.submit(
             lambda correlation_id: encode_request(
                 correlation_id=correlation_id,
                 client_id=link.client_id,
@@ -131,6 +132,7 @@ async def _append_at(
             name="COMPARE_AND_APPEND",
             timeout_s=max(core.request_timeout_s, wait_ms / 1000 / _BROKER_SHARE),
         )
+        frame = await unless_replaced(core, answer, (node_id, link.connection), wishes)
         answers = decode_response(frame)
     except (ConnectionLost, RequestTimedOut) as error:
         core.distrust_metadata()

@@ -118,6 +118,17 @@ class Core:
                     await self._ask_metadata(sorted(self._cache.wanted))
         return self._cache.current
 
+    async def recent_metadata(self, topics: Iterable[str], *, age_s: float) -> ClusterMetadata:
+        """The cluster with these topics as it was at most so long ago.
+
+        Meanwhile others go on with what is known: nobody said that it is out of date.
+        """
+        self._cache.want(topics)
+        async with self._refreshing:
+            if self._cache.age_s(asyncio.get_running_loop().time()) > age_s:
+                await self._ask_metadata(sorted(self._cache.wanted))
+        return self._cache.current
+
     def is_current(self, topics: Iterable[str]) -> bool:
         """Whether `cluster` is young, not distrusted, and has these topics."""
         return self._cache.covers(topics, asyncio.get_running_loop().time())

@@ -20,6 +20,7 @@ from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
 from shoal.client.handshake import Link
 from shoal.client.metadata import ClusterMetadata
 from shoal.client.pool import FETCH
+from shoal.client.silence import unless_replaced
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
@@ -63,7 +64,7 @@ async def fetch_from(
     wanted = _wanted(core.cluster, positions, limits.partition_max_bytes)
     version = _version(link, wanted)
     isolation = isolation_number(limits.isolation)
-    answer = await link.connection.request(
+    asked = link.connection.submit(
         lambda correlation_id: (
             encode_fetch_request(
                 version,
@@ -80,6 +81,9 @@ async def fetch_from(
         name=f"FETCH v{version}",
         timeout_s=core.request_timeout_s + limits.max_wait_ms / 1000,
     )
+    broker = (node_id, link.connection)
+    pause_s = limits.max_wait_ms / 1000
+    answer = await unless_replaced(core, asked, broker, positions, pause_s=pause_s)
     response = decode_fetch_response(version, answer)
     if response.error_code != Code.NONE:
         raise error_for(response.error_code)

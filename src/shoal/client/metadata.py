@@ -132,6 +132,10 @@ class MetadataCache:
         """Something said that what we know is out of date."""
         self._is_stale = True
 
+    def age_s(self, now: float) -> float:
+        """How long ago anything was heard."""
+        return float("inf") if self._brokers_at is None else now - self._brokers_at
+
     def covers(self, topics: Iterable[str], now: float) -> bool:
         """Whether brokers and these topics are known and young enough."""
         if self._is_stale or self._brokers_at is None or now - self._brokers_at > self._max_age_s:

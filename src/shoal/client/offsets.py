@@ -13,6 +13,7 @@ from shoal.client.core import Core
 from shoal.client.errors import error_for
 from shoal.client.fetching import isolation_number
 from shoal.client.results import MAX_TIMESTAMP, ListedOffset
+from shoal.client.silence import unless_replaced
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 
@@ -74,7 +75,10 @@ async def _ask(
     at_least = _FIRST_VERSION_WITH_ISOLATION if isolation else 1
     if MAX_TIMESTAMP in asked.values():
         at_least = _FIRST_VERSION_WITH_MAX_TIMESTAMP
-    response = await core.call(ApiKey.LIST_OFFSETS, values, node_id=node_id, at_least=at_least)
+    link = await core.pool.link(node_id)
+    version = link.versions.newest(ApiKey.LIST_OFFSETS, at_least=at_least)
+    answer = link.ask(ApiKey.LIST_OFFSETS, version, values, timeout_s=core.request_timeout_s)
+    response = await unless_replaced(core, answer, (node_id, link.connection), asked)
     listed: Listed = {}
     failures: list[Exception] = []
     for topic in response.topics:

@@ -22,6 +22,7 @@ from shoal.client.errors import ClientError, ConnectionLost, RequestTimedOut
 from shoal.client.handshake import Link
 from shoal.client.pool import PRODUCE
 from shoal.client.results import ProduceResult
+from shoal.client.silence import unless_replaced
 from shoal.model.errors import WireError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -64,6 +65,7 @@ async def produce_to(
         return _all(batches, _unsent(error))
     return await submit_produce(
         core,
+        node_id,
         link,
         batches,
         acks=acks,
@@ -109,6 +111,7 @@ async def produce(
 
 def submit_produce(
     core: Core,
+    node_id: int,
     link: Link,
     batches: Mapping[TopicPartition, Records],
     *,
@@ -139,7 +142,8 @@ def submit_produce(
         timeout_s=timeout_s,
         expects_answer=acks != 0,
     )
-    return _results(core, batches, answer, (version, acks))
+    broker = (node_id, link.connection)
+    return _results(core, batches, unless_replaced(core, answer, broker, batches), (version, acks))
 
 
 def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
@@ -152,7 +156,7 @@ def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
 async def _results(
     core: Core,
     batches: Mapping[TopicPartition, Records],
-    answer: asyncio.Future[memoryview],
+    answer: Awaitable[memoryview],
     version_and_acks: tuple[int, int],
 ) -> Produced:
     version, acks = version_and_acks

@@ -231,6 +231,7 @@ class Sender:
             return False
         answer = submit_produce(
             self._core,
+            node_id,
             link,
             {parcel.tp: parcel.batch.view for _, parcel in taken},
             acks=config.acks,

@@ -1,0 +1,73 @@
+"""A broker that does not answer, and has no part in the matter any more, is not waited for.
+
+A broker that is paused, or cut off, keeps its connections: nothing tells that it will not answer
+but the request's own time-out, and that is long, because brokers may take their time. But while
+it is silent the cluster goes on without it, and says so in its metadata.
+
+Rules of this file:
+- Whoever waits for longer than usual asks who leads now, again and again. If others lead, and the
+  silent one is not even in sync, its connection is given up like one that broke.
+- Nothing is asked while answers come, and those who wait at the same time share what is heard.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Collection
+from contextlib import suppress
+from typing import TypeVar
+
+from shoal.client.connection import Connection
+from shoal.client.core import Core
+from shoal.client.errors import ClientError, ConnectionLost
+from shoal.client.metadata import ClusterMetadata
+from shoal.model.topics import TopicPartition
+
+T = TypeVar("T")
+
+_SILENCE_S = 0.5
+
+
+async def unless_replaced(
+    core: Core,
+    answer: Awaitable[T],
+    broker: tuple[int, Connection],
+    partitions: Collection[TopicPartition],
+    *,
+    pause_s: float = 0.0,
+) -> T:
+    """The answer of a broker about partitions; `ConnectionLost` if it was replaced meanwhile.
+
+    `pause_s` is how long it may keep silent because it was asked to.
+    """
+    loop = asyncio.get_running_loop()
+    looks: list[asyncio.Task[None]] = []
+
+    def look() -> None:
+        looks.append(loop.create_task(_look(core, *broker, partitions)))
+
+    timer = loop.call_later(pause_s + _SILENCE_S, look)
+    try:
+        return await answer
+    finally:
+        timer.cancel()
+        for task in looks:
+            task.cancel()
+
+
+async def _look(
+    core: Core, node_id: int, connection: Connection, partitions: Collection[TopicPartition]
+) -> None:
+    topics = {tp.topic for tp in partitions}
+    while True:
+        with suppress(ClientError):
+            cluster = await core.recent_metadata(topics, age_s=_SILENCE_S / 2)
+            if all(_is_replaced(cluster, tp, node_id) for tp in partitions):
+                reason = f"{connection.address} does not answer, and others lead in its place"
+                connection.abort(ConnectionLost(reason, sent=True))
+                return
+        await asyncio.sleep(_SILENCE_S)
+
+
+def _is_replaced(cluster: ClusterMetadata, tp: TopicPartition, node_id: int) -> bool:
+    partition = cluster.partition(tp)
+    has_leader = partition is not None and cluster.leader(tp) is not None
+    return has_leader and partition is not None and node_id not in partition.isr
