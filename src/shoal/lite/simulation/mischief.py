@@ -15,12 +15,13 @@ from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.process import Process
 from shoal.lite.simulation.setup import Step
-from shoal.lite.simulation.world import World
+from shoal.lite.simulation.world import BrokerNode, World
 from shoal.model.topics import TopicPartition
 
 TOPIC = "topic"
 _MOST_BROKERS = 6
 _BLINK_MS = 1
+_ALL_DOWN = 0.5
 
 
 class Mischief:
@@ -69,6 +70,8 @@ class Mischief:
             "power-some": self._power_some,
             "power-everything": self._power_everything,
             "lose-disk": self._lose_disk,
+            "cut-log": self._cut_log,
+            "restore-copy": self._restore_copy,
         }
 
     def take(self, step: Step) -> bool:
@@ -350,11 +353,47 @@ class Mischief:
         brokers = list(self._world.brokers)
         self._lose_power(self._random.sample(brokers, self._random.randint(1, len(brokers))))
 
+    # Disks
+
     def _lose_disk(self) -> None:
         node = self._one_of(self._world.brokers.values())
+        self._rest(node)
         self._world.counters["disks lost"] += 1
+        node.lose_disk()
+        self._world.tell(node.id, "loses its disk")
+
+    def _cut_log(self) -> None:
+        """Damage the log of a broker that is down and may be counted on when it is back."""
+        key, judge = self._one_of(self._world.judge.partitions.items())
+        nodes = [self._world.brokers[broker_id] for broker_id in judge.candidates]
+        node = self._one_of(n for n in nodes if key in n.disk.logs)
+        if node is None:
+            self._is_idle = True
+            return
+        self._rest_among_others(node)
+        node.disk.damage(key, self._random)
+        self._world.counters["logs cut"] += 1
+        log = node.disk.logs.get(key)
+        what = "is gone" if log is None else f"is cut to {log.end_offset}"
+        self._world.tell(node.id, f"its log of p{key[1]} {what}")
+
+    def _restore_copy(self) -> None:
+        """Copy the folder of a broker that is down, or put the copy back that there is."""
+        nodes = self._world.brokers.values()
+        node = self._one_of([n for n in nodes if n.has_copy] or nodes)
+        self._rest_among_others(node)
+        if node.copy_or_restore():
+            self._world.counters["copies restored"] += 1
+            self._world.tell(node.id, "gets an older copy of its folder")
+
+    def _rest_among_others(self, node: BrokerNode) -> None:
+        """Often all brokers are down: else the others do without this one before it is back."""
+        if self._random.random() < _ALL_DOWN:
+            self._kill_all(self._world.live_brokers())
+        self._rest(node)
+
+    def _rest(self, node: BrokerNode) -> None:
+        """See to it that a broker is down, for a while."""
         if node.process is not None:
             self._world.end(node.process)
             self._world.after(self._some_ms(), self._world.restart, node.id)
-        node.lose_disk()
-        self._world.tell(node.id, "loses its disk")

@@ -162,6 +162,9 @@ _POWER_FAULTS: Mapping[str, float] = {
     "power-some": 0.3,
     "power-everything": 0.1,
     "lose-disk": 0.5,
+    "cut-log": 1,
+    # Half of the times it makes the copy.
+    "restore-copy": 0.8,
 }
 _STEPS_PER_S = 26
 # Long enough for any number of events that a history of some thousand steps has.
