@@ -61,8 +61,8 @@ class BrokerProcess(Process):
         self.node = node
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
-        self._clean_incarnation = self.disk.open()
-        self._start_number = self.disk.starts
+        self._earlier = tuple(self.disk.processes)
+        self._clean_incarnation = self.disk.begin(self.incarnation)
         self._boot_id = world.parts.boot_id(node)
         key = ReplicaKey(node.id, node.directory)
         self.raft = world.parts.raft_node(
@@ -183,7 +183,7 @@ class BrokerProcess(Process):
                 port=self.id,
                 boot_id=self._boot_id,
                 directory_id=self.disk.directory_id,
-                start_number=self._start_number,
+                earlier=self._earlier,
                 previous_epoch=requests.NO_EPOCH if before is None else before.epoch,
                 clean_incarnation=self._clean_incarnation,
             )
@@ -324,7 +324,7 @@ class BrokerProcess(Process):
         self._is_all_new = False
         self._changed.clear()
         if self._untold is None:
-            self._untold = self.disk.losses(self.hosted)
+            self._untold = self.disk.open(self.hosted)
             if not self._untold:
                 self._has_told()
 

@@ -120,8 +120,9 @@ class BrokerDisk:
         self.checkpoint: dict[Key, int] = {}
         # The process that ended by itself last, if no other has started since.
         self.clean_incarnation: str | None = None
-        # How many processes have had the folder; synced before any of them is heard of.
-        self.starts = 0
+        # The last process that opened its logs, and those that began since; synced before any of
+        # them is heard of.
+        self.processes: list[str] = []
         # The logs whose file ends within a batch.
         self.torn: set[Key] = set()
         # For the judge: what was damaged since a process last had told of all that it knew of.
@@ -143,16 +144,18 @@ class BrokerDisk:
         for log in self.logs.values():
             log.flush()
 
-    def open(self) -> str | None:
+    def begin(self, incarnation: str) -> str | None:
         """A new process has the folder; returns the one before it, if it ended by itself."""
-        self.starts += 1
+        self.processes.append(incarnation)
         clean, self.clean_incarnation = self.clean_incarnation, None
         for log in self.logs.values():
             log.open_after_kill()
         return clean
 
-    def losses(self, keys: Iterable[Key]) -> list[Key]:
-        """The logs in which there is less than there was, as far as who opens them can tell."""
+    def open(self, keys: Iterable[Key]) -> list[Key]:
+        """The process that began last opens its logs; returns those with less than there was,
+        as far as it can tell."""
+        del self.processes[:-1]
         lost = [
             key
             for key in keys
@@ -178,7 +181,7 @@ class BrokerDisk:
         other.logs = {key: log.copy() for key, log in self.logs.items()}
         other.checkpoint = self.checkpoint.copy()
         other.clean_incarnation = self.clean_incarnation
-        other.starts = self.starts
+        other.processes = self.processes.copy()
         other.torn = self.torn.copy()
         other.damaged = self.damaged.copy()
         return other
@@ -186,7 +189,7 @@ class BrokerDisk:
     def rename(self, directory_id: str) -> None:
         """Someone makes it another folder, of which nobody knows how it was left."""
         self.directory_id = directory_id
-        self.starts = 0
+        self.processes = []
         self.clean_incarnation = None
         self.checkpoint = {}
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from shoal.lite.simulation.world import BrokerNode, World
 
 A = TypeVar("A")
-_ANY_NUMBER = 1_000_000
 
 
 # Elections
@@ -92,7 +91,9 @@ class _AgelessController(Controller):
     """Takes an older copy of a folder for the folder itself."""
 
     def _check_registration(self, request: RegisterBroker) -> None:
-        super()._check_registration(replace(request, start_number=_ANY_NUMBER))
+        before = self.state.brokers.get(request.broker_id)
+        earlier = () if before is None else (before.incarnation,)
+        super()._check_registration(replace(request, earlier=earlier))
 
 
 class OlderCopies(Parts):

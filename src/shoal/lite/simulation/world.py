@@ -105,10 +105,7 @@ class BrokerNode:
     def copy_or_restore(self) -> bool:
         """Copy the folder, or put an older copy in its place; says whether that was done."""
         copy, self._copy = self._copy, None
-        if copy is None or (copy.directory_id, copy.starts) == (
-            self.disk.directory_id,
-            self.disk.starts,
-        ):
+        if copy is None or copy.processes == self.disk.processes:
             self._copy = self.disk.copy()
             return False
         self._replace_disk(copy)
