@@ -158,6 +158,7 @@ class BrokerCore:
                 await self._submitted(losses)
             except Refused as refused:
                 raise self._refused(refused) from refused
+            self.replicas.losses_told()
 
     async def _registered(self, port: int) -> Registered:
         # A process before this one may have ended unseen; then its session ends soon.

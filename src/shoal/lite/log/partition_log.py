@@ -7,6 +7,7 @@
         log-start-offset-checkpoint                   only after records were deleted
         recovery-point-checkpoint                     segments before it are whole on the disk
         cleaner-offset-checkpoint                     what lies before it is compacted
+        was-cut                                       see `cut_mark`
 
 Rules of this file:
 - What `append` returned for is written: it is in the kernel's hands, so a killed process does
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.cleaning import CleanJob, due_until, finish_swaps, swapped
 from shoal.lite.log.compaction import last_batches
+from shoal.lite.log.cut_mark import CutMark
 from shoal.lite.log.ended import Ended, trusted_count
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.fetched import checked
@@ -85,8 +87,8 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.offline_reason: str | None = None
-        # Whether there was more than could be read when it was opened.
-        self.was_cut = False
+        # Set if there was more than could be read when it was opened, and nobody was told yet.
+        self.cut_mark = CutMark(folder)
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
         self._expiry_checked_ms = 0
@@ -117,7 +119,7 @@ class PartitionLog:
                 break
             if not self._open_trusted(segment, next_base):
                 _logger.warning("%s: was changed since it was closed", self.folder)
-                self.was_cut = True
+                self.cut_mark.set()
                 ended = Ended.UNKNOWN
                 break
         unsure = bases[len(self._segments) :]
@@ -207,16 +209,18 @@ class PartitionLog:
                 segment.transactions.add(ended)
 
         self.end_offset, cut_bytes = segment.rebuild(
-            self.settings.index_interval_bytes, visit, checks_all=checks_all
+            self.settings.index_interval_bytes,
+            visit,
+            checks_all=checks_all,
+            before_cut=self.cut_mark.set,
         )
         if cut_bytes:
-            self.was_cut = True
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
             return False
         if next_base is None:
             return True
         if self.end_offset < next_base and not self._may_have_gaps:
-            self.was_cut = True
+            self.cut_mark.set()
             missing = f"{self.end_offset} to {next_base - 1}"
             _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
             return False

@@ -123,7 +123,8 @@ class BrokerDisk:
         # The last process that opened its logs, and those that began since; synced before any of
         # them is heard of.
         self.processes: list[str] = []
-        # The logs whose file ends within a batch.
+        # The logs whose file ends within a batch, and those that a process has marked: it found
+        # less in them than there was, and has not told it yet.
         self.torn: set[Key] = set()
         # For the judge: what was damaged since a process last had told of all that it knew of.
         self.damaged: set[Key] = set()
@@ -161,7 +162,7 @@ class BrokerDisk:
             for key in keys
             if key in self.torn or self.log(key).end_offset < self.checkpoint.get(key, 0)
         ]
-        self.torn.clear()
+        self.torn = set(lost)
         return lost
 
     def damage(self, key: Key, random: Random) -> None:

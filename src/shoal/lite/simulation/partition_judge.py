@@ -125,6 +125,9 @@ class PartitionJudge:
 
     def replica_lost(self, broker_id: int) -> None:
         """A broker is registered again, after it lost data."""
+        if self.given_up:
+            # It may have an older copy of its folder, with what was given up.
+            self._unaligned.add(broker_id)
         if self._lost is not None and broker_id in self.candidates:
             self._lost.add(broker_id)
 
