@@ -9,7 +9,7 @@ Rules of this file:
   below the high watermark that was written down. Nobody notices when whole batches are missing
   behind that mark, and nobody promises to: such damage is not done.
 - A fuse ends the process after a number of writes, so that everything can end between two of
-  them.
+  them. Or within the next one: then the file of a log is torn, though nothing is lost.
 """
 
 from collections.abc import Iterable
@@ -41,6 +41,8 @@ class Fuse:
 
     def __init__(self) -> None:
         self.writes_left: int | None = None
+        # Whether the process ends within the next write to the same log.
+        self.tears = False
 
     def burn(self) -> None:
         if self.writes_left is not None:
@@ -133,8 +135,16 @@ class BrokerDisk:
         """The log of a partition; a new one is empty."""
         log = self.logs.get(key)
         if log is None:
-            log = self.logs[key] = SimulatedLog(self._fuse.burn)
+            log = self.logs[key] = SimulatedLog(lambda: self._written(key))
         return log
+
+    def _written(self, key: Key) -> None:
+        try:
+            self._fuse.burn()
+        except ProcessKilled:
+            if self._fuse.tears:
+                self.torn.add(key)
+            raise
 
     def delete(self, key: Key) -> None:
         self.logs.pop(key, None)
@@ -179,7 +189,8 @@ class BrokerDisk:
     def copy(self) -> "BrokerDisk":
         """What a backup of the folder has."""
         other = BrokerDisk(self.directory_id, self._fuse)
-        other.logs = {key: log.copy() for key, log in self.logs.items()}
+        for key, log in self.logs.items():
+            other.log(key).copy(log)
         other.checkpoint = self.checkpoint.copy()
         other.clean_incarnation = self.clean_incarnation
         other.processes = self.processes.copy()

@@ -230,14 +230,12 @@ class SimulatedLog:
         self._have(self.base_offset, self.entries[:place])
         self.synced_end = min(self.synced_end, self.end_offset)
 
-    def copy(self) -> "SimulatedLog":
-        """The same once more, on the same disk."""
-        other = SimulatedLog(self._on_write)
-        other.start_offset = self.start_offset
-        other.epochs = EpochHistory(self.epochs.entries)
-        other.synced_end = self.synced_end
-        other._have(self.base_offset, self.entries.copy())
-        return other
+    def copy(self, source: "SimulatedLog") -> None:
+        """Be the same as another log."""
+        self.start_offset = source.start_offset
+        self.epochs = EpochHistory(source.epochs.entries)
+        self.synced_end = source.synced_end
+        self._have(source.base_offset, source.entries.copy())
 
     def _have(self, base_offset: int, entries: list[Batch]) -> None:
         """Be what a process will find that opens the log."""
