@@ -12,6 +12,7 @@ from shoal.lite.controller import placement, requests
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.raft.node import Role
 from shoal.lite.simulation.brokers import BrokerProcess
+from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.process import Process
 from shoal.lite.simulation.setup import CrashModel, Step
@@ -21,7 +22,7 @@ from shoal.model.topics import TopicPartition
 TOPIC = "topic"
 _MOST_BROKERS = 6
 _BLINK_MS = 1
-_ALL_DOWN = 0.5
+_ALL_DOWN = 0.7
 
 
 class Mischief:
@@ -238,6 +239,8 @@ class Mischief:
         self._world.tell(process.id, "is killed")
         self._world.end(process)
         self._world.after(down_ms, self._world.restart, process.id)
+        if isinstance(process, BrokerProcess):
+            process.node.copy_disk()
 
     def _kill_all(self, processes: Sequence[Process]) -> None:
         for process in processes:
@@ -368,8 +371,7 @@ class Mischief:
 
     def _cut_log(self) -> None:
         """Damage the log of a broker that is down and may be counted on when it is back."""
-        key, judge = self._one_of(self._world.judge.partitions.items())
-        nodes = [self._world.brokers[broker_id] for broker_id in judge.candidates]
+        key, nodes = self._partition_with_candidates()
         node = self._one_of(n for n in nodes if key in n.disk.logs)
         if node is None:
             self._is_idle = True
@@ -382,13 +384,21 @@ class Mischief:
         self._world.tell(node.id, f"its log of p{key[1]} {what}")
 
     def _restore_copy(self) -> None:
-        """Copy the folder of a broker that is down, or put the copy back that there is."""
-        nodes = self._world.brokers.values()
-        node = self._one_of([n for n in nodes if n.has_copy] or nodes)
+        """Give such a broker a folder as it was when an earlier process was killed."""
+        key, nodes = self._partition_with_candidates()
+        node = self._one_of(n for n in nodes if n.has_older_copy(key))
+        if node is None:
+            self._is_idle = True
+            return
         self._rest_among_others(node)
-        if node.copy_or_restore():
-            self._world.counters["copies restored"] += 1
-            self._world.tell(node.id, "gets an older copy of its folder")
+        node.restore_copy()
+        self._world.counters["copies restored"] += 1
+        self._world.tell(node.id, "gets an older copy of its folder")
+
+    def _partition_with_candidates(self) -> tuple[Key, list[BrokerNode]]:
+        """Some partition, and those who may lead it."""
+        key, judge = self._one_of(self._world.judge.partitions.items())
+        return key, [self._world.brokers[broker_id] for broker_id in judge.candidates]
 
     def _rest_among_others(self, node: BrokerNode) -> None:
         """Often all brokers are down: else the others do without this one before it is back."""

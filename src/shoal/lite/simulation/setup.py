@@ -163,8 +163,8 @@ _POWER_FAULTS: Mapping[str, float] = {
     "power-everything": 0.1,
     "lose-disk": 0.5,
     "cut-log": 1,
-    # Half of the times it makes the copy.
-    "restore-copy": 0.8,
+    # Does something only where the copy of a folder is out of date.
+    "restore-copy": 4,
 }
 _STEPS_PER_S = 26
 # Long enough for any number of events that a history of some thousand steps has.

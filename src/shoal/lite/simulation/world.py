@@ -98,18 +98,23 @@ class BrokerNode:
     def lose_disk(self) -> None:
         self._replace_disk(self._new_disk())
 
-    @property
-    def has_copy(self) -> bool:
-        return self._copy is not None
-
-    def copy_or_restore(self) -> bool:
-        """Copy the folder, or put an older copy in its place; says whether that was done."""
-        copy, self._copy = self._copy, None
-        if copy is None or copy.processes == self.disk.processes:
+    def copy_disk(self) -> None:
+        """Make a copy of the folder, if there is none."""
+        if self._copy is None:
             self._copy = self.disk.copy()
+
+    def has_older_copy(self, key: Key) -> bool:
+        """Whether there is a copy of the folder that has less of a partition."""
+        copy, log = self._copy, self.disk.logs.get(key)
+        if copy is None or log is None or copy.processes == self.disk.processes:
             return False
-        self._replace_disk(copy)
-        return True
+        return key not in copy.logs or copy.logs[key].end_offset < log.end_offset
+
+    def restore_copy(self) -> None:
+        """Put the copy in the place of the folder."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self._replace_disk(copy)
 
     def _replace_disk(self, disk: BrokerDisk) -> None:
         self._losses.append(self._starts)
