@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
+from shoal.lite.log.ended import Ended
+from shoal.lite.log.partition_log import PartitionLog
+from shoal.lite.log.settings import LogSettings
+from shoal.lite.replicas import HIGH_WATERMARKS
 from support.lite_clusters import (
     await_values,
     create_topic,
@@ -28,6 +32,13 @@ def garble(log: Path) -> None:
     data = bytearray(log.read_bytes())
     data[-1] ^= 1
     log.write_bytes(data)
+
+
+def cut_and_open(log: Path) -> None:
+    """A process has opened the log, and written its marks, and was killed before it told."""
+    cut(log)
+    PartitionLog(log.parent, LogSettings(), ended=Ended.CLEANLY).close()
+    (log.parents[1] / HIGH_WATERMARKS).unlink()
 
 
 def remove_folder(log: Path) -> None:
@@ -97,7 +108,7 @@ def test_what_is_missing_at_the_begin_or_in_the_middle_of_a_log_the_others_have(
         cluster.stop()
 
 
-@pytest.mark.parametrize("damage", [cut, remove_folder])
+@pytest.mark.parametrize("damage", [cut, cut_and_open, remove_folder])
 def test_the_last_one_in_sync_lost_what_an_eligible_one_has(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

@@ -211,16 +211,21 @@ def test_a_log_ends_where_something_is_missing_in_the_middle(
     log.close()
     damage(sorted(tmp_path.glob("*.log"))[2])
     again = PartitionLog(tmp_path, SMALL, ended=ended)
-    assert again.was_cut
+    assert again.cut_mark.is_set
     assert 0 < again.end_offset < 20
     assert everything_in(again) == [b"%04d" % number for number in range(again.end_offset)]
     for number in range(again.end_offset, 30):
         append(again, sent(number))
     again.close()
     last = PartitionLog(tmp_path, SMALL, ended=ended)
-    assert not last.was_cut
+    # Until it is told: what was missing is nowhere to be seen any more.
+    assert last.cut_mark.is_set
     assert everything_in(last) == [b"%04d" % number for number in range(30)]
+    last.cut_mark.clear()
     last.close()
+    told = PartitionLog(tmp_path, SMALL, ended=ended)
+    assert not told.cut_mark.is_set
+    told.close()
 
 
 @pytest.mark.parametrize("ended", [Ended.CLEANLY, Ended.KILLED, Ended.UNKNOWN])
@@ -237,15 +242,17 @@ def test_what_is_missing_at_the_begin_is_noticed_until_the_log_leads(
     begin = int(paths[1].stem)
     for _ in range(2):
         again = PartitionLog(tmp_path, SMALL, ended=ended)
-        assert (again.was_cut, again.lacks_begin) == (True, True)
+        assert (again.cut_mark.is_set, again.lacks_begin) == (True, True)
         assert (again.start_offset, again.end_offset) == (begin, 40)
         assert everything_in(again) == [b"%04d" % number for number in range(begin, 40)]
+        again.cut_mark.clear()
         again.close()
     leading = PartitionLog(tmp_path, SMALL, ended=ended)
     leading.begin_epoch(7)
+    leading.cut_mark.clear()
     leading.close()
     last = PartitionLog(tmp_path, SMALL, ended=ended)
-    assert (last.was_cut, last.lacks_begin, last.start_offset) == (False, False, begin)
+    assert (last.cut_mark.is_set, last.lacks_begin, last.start_offset) == (False, False, begin)
     last.close()
 
 

@@ -10,9 +10,9 @@ from shoal.lite.log.ended import Ended
 from shoal.lite.shutdown_marker import MARKER_NAME, ShutdownMarker
 
 
-def begun(folder: Path) -> tuple[ShutdownMarker, Ended]:
+def begun(folder: Path, incarnation: str = "process") -> tuple[ShutdownMarker, Ended]:
     marker = ShutdownMarker(folder)
-    return marker, marker.begin()
+    return marker, marker.begin(incarnation)
 
 
 def test_a_new_folder_keeps_its_id(tmp_path: Path) -> None:
@@ -69,32 +69,42 @@ def test_a_clean_end_counts_after_a_power_loss(
         assert (ended, marker.clean_incarnation) == (Ended.CLEANLY, "first")
 
 
-def test_every_process_of_a_folder_has_a_higher_number(tmp_path: Path) -> None:
-    numbers = []
-    for is_clean in (False, True, True):
-        numbers.append(begun(tmp_path)[0].start_number)
-        marker, _ = begun(tmp_path)
-        marker.run("process")
-        if is_clean:
-            marker.end_cleanly()
-        numbers.append(marker.start_number)
-    assert numbers == [1, 2, 3, 4, 5, 6]
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_folder_names_the_processes_that_the_cluster_may_know(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    marker, _ = begun(tmp_path, "ran")
+    marker.run("ran")
+    if is_clean:
+        marker.end_cleanly()
+    assert begun(tmp_path, "tried")[0].earlier == ("ran",)
+    assert begun(tmp_path, "tried again")[0].earlier == ("ran", "tried")
+    last, _ = begun(tmp_path, "last")
+    assert last.earlier == ("ran", "tried", "tried again")
+    last.run("last")
+    assert begun(tmp_path)[0].earlier == ("last",)
 
 
-def test_a_folder_of_an_earlier_version_counts_from_now_on(tmp_path: Path) -> None:
-    begun(tmp_path)[0].run("process")
+def test_a_folder_in_which_no_process_ever_runs_stays_small(tmp_path: Path) -> None:
+    for number in range(120):
+        marker, _ = begun(tmp_path, str(number))
+    assert marker.earlier[-1] == "118"
+    assert len(marker.earlier) == 101
+
+
+def test_a_folder_of_an_earlier_version_names_its_last_process(tmp_path: Path) -> None:
+    begun(tmp_path)[0].run("ran")
     path = tmp_path / MARKER_NAME
     content = json.loads(path.read_bytes())
-    del content["start_number"]
+    del content["begun"]
     path.write_text(json.dumps(content))
     marker, ended = begun(tmp_path)
-    assert (marker.start_number, ended) == (1, Ended.KILLED)
-    assert begun(tmp_path)[0].start_number == 2
+    assert (marker.earlier, ended) == (("ran",), Ended.KILLED)
 
 
 def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
     sound = {"state": "ended", "boot_id": "b", "incarnation": "i", "directory_id": "f" * 32}
-    odd = [{"state": "ended"}, sound | {"directory_id": "f"}, sound | {"start_number": []}]
+    odd = [{"state": "ended"}, sound | {"directory_id": "f"}, sound | {"begun": 1}]
     for rubbish in (b"", b"{}", b"[1]", *(json.dumps(one).encode() for one in odd)):
         (tmp_path / MARKER_NAME).write_bytes(rubbish)
         assert begun(tmp_path)[1] is Ended.UNKNOWN

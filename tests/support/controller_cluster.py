@@ -162,7 +162,8 @@ class ControllerCluster:
             9000 + broker_id,
             boot_id,
             folder,
-            start_number=self._starts,
+            # Nobody copies a folder.
+            earlier=tuple(f"process-{number}" for number in range(1, self._starts)),
             previous_epoch=self.epoch_of(broker_id),
             clean_incarnation=self.clean_ends.pop(broker_id, None),
             rack=self._racks.get(broker_id),

@@ -85,7 +85,7 @@ class BrokerCore:
         check_identity(spec.path, spec.cluster_id, spec.broker_id)
         self._on_dismissed = on_dismissed
         self._marker = ShutdownMarker(spec.path)
-        self._ended = self._marker.begin()
+        self._ended = self._marker.begin(spec.incarnation)
         _logger.info("the last process of this broker ended: %s", self._ended.value)
         self.state = ClusterState()
         key = ReplicaKey(spec.broker_id, UUID(self._marker.directory_id))
@@ -158,6 +158,7 @@ class BrokerCore:
                 await self._submitted(losses)
             except Refused as refused:
                 raise self._refused(refused) from refused
+            self.replicas.losses_told()
 
     async def _registered(self, port: int) -> Registered:
         # A process before this one may have ended unseen; then its session ends soon.
@@ -173,7 +174,7 @@ class BrokerCore:
                 port,
                 boot_id=current_boot_id(),
                 directory_id=self._marker.directory_id,
-                start_number=self._marker.start_number,
+                earlier=self._marker.earlier,
                 previous_epoch=NO_EPOCH if before is None else before.epoch,
                 clean_incarnation=self._marker.clean_incarnation,
                 rack=self.spec.properties.get("broker.rack") or None,

@@ -69,7 +69,7 @@ class Replicas:
         self._written_marks = _read_marks(folder / HIGH_WATERMARKS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[tuple[UUID, int]] = set()
-        self._lost: list[tuple[UUID, int]] = []
+        self._lost: list[Partition] = []
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._by_leader: dict[int, list[Partition]] = {}
         # Leaders to whom followers have come, or follow in another epoch.
@@ -92,7 +92,10 @@ class Replicas:
             # below a mark is then not what is there; a leader tells anew how far it goes.
             self._written_marks.clear()
         self.follow(state, layers, state.partitions())
-        self._lost = [p.record.key for key, p in self.partitions.items() if self._has_lost(key, p)]
+        self._lost = [p for key, p in self.partitions.items() if self._has_lost(key, p)]
+        for partition in self._lost:
+            # What is written from now on, to logs and marks, hides that something is missing.
+            partition.log.cut_mark.set()
         # What is made from now on is new: there is nothing to recover.
         self._ended = Ended.CLEANLY
         self._is_open = True
@@ -101,13 +104,21 @@ class Replicas:
 
     def _has_lost(self, key: TopicPartition, partition: Partition) -> bool:
         """Whether there is less in a log than there was when the last process ended."""
-        return partition.log.was_cut or partition.log.end_offset < self._written_marks.get(key, 0)
+        log = partition.log
+        return log.cut_mark.is_set or log.end_offset < self._written_marks.get(key, 0)
 
     def losses(self) -> requests.ReportLosses | None:
         """To be told before this broker is counted on: whoever has more should lead."""
         if not self._lost:
             return None
-        return requests.ReportLosses(self.broker_id, self.broker_epoch, self._lost)
+        keys = [partition.record.key for partition in self._lost]
+        return requests.ReportLosses(self.broker_id, self.broker_epoch, keys)
+
+    def losses_told(self) -> None:
+        """The controller knows of all losses: the next process need not tell it again."""
+        for partition in self._lost:
+            partition.log.cut_mark.clear()
+        self._lost.clear()
 
     def follow(
         self, state: ClusterState, layers: Layers, changed: Iterable[PartitionRecord]

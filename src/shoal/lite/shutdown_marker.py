@@ -12,8 +12,9 @@ Until its logs are open a process says nothing, so that what it found is found a
 one: who is killed while it looks through its logs after a power loss has not looked through them.
 
 The file names the process too, and the folder: a controller that knows the last process by
-another name, or another folder, does not rely on what is said here. And it counts the processes
-that have had the folder, each before it is heard of anywhere: by that an older copy is known.
+another name, or another folder, does not rely on what is said here. And it names those who have
+had the folder since, each before it is heard of anywhere: an older copy does not name the last
+process that the cluster knows, however often it is started.
 """
 
 import json
@@ -26,6 +27,9 @@ from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import replace_file
 
 MARKER_NAME = "shutdown-marker.json"
+# Who is registered, and never opens its logs, is forgotten after so many other starts: the folder
+# is then taken for a copy, which is safe.
+_MOST_BEGUN = 100
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -36,17 +40,21 @@ class ShutdownMarker:
         self.path = folder / MARKER_NAME
         # Made up with the file: a folder that was emptied has another one.
         self.directory_id = uuid4().hex
-        # How many processes have had the folder, with this one.
-        self.start_number = 1
+        # The processes before us that the cluster may know.
+        self.earlier: tuple[str, ...] = ()
         # The process before us, if it ended by itself.
         self.clean_incarnation: str | None = None
         self._is_running = False
         # What the file says about the last process that had its logs open; it had none.
         self._last = {"state": "running", "boot_id": "", "incarnation": ""}
+        # Those who have had the folder since.
+        self._begun: list[str] = []
 
-    def begin(self) -> Ended:
+    def begin(self, incarnation: str) -> Ended:
         """How the last process ended. To be called by who has the lock of the folder."""
         ended = self._read()
+        self.earlier = (self._last["incarnation"], *self._begun)
+        self._begun = [*self._begun, incarnation][-_MOST_BEGUN:]
         self._write()
         return ended
 
@@ -58,6 +66,7 @@ class ShutdownMarker:
             "boot_id": current_boot_id(),
             "incarnation": incarnation,
         }
+        self._begun = []
         self._write()
 
     def end_cleanly(self) -> None:
@@ -71,13 +80,13 @@ class ShutdownMarker:
             content = json.loads(self.path.read_bytes())
             last = {name: str(content[name]) for name in self._last}
             directory_id = UUID(content["directory_id"]).hex
-            # Folders of earlier versions did not count.
-            start_number = int(content.get("start_number", 0)) + 1
+            # Folders of earlier versions did not name them.
+            begun = list(map(str, content.get("begun", [])))
         except FileNotFoundError:
             return Ended.UNKNOWN
         except (ValueError, KeyError, TypeError, AttributeError):
             return Ended.UNKNOWN
-        self._last, self.directory_id, self.start_number = last, directory_id, start_number
+        self._last, self.directory_id, self._begun = last, directory_id, begun
         if last["state"] == "ended":
             self.clean_incarnation = last["incarnation"]
             return Ended.CLEANLY
@@ -88,7 +97,7 @@ class ShutdownMarker:
             "format": 1,
             **self._last,
             "directory_id": self.directory_id,
-            "start_number": self.start_number,
+            "begun": self._begun,
         }
         replace_file(self.path, json.dumps(content).encode())
 

@@ -26,7 +26,7 @@ from shoal.systems.ports import free_ports
 
 CLUSTER = "east"
 HOST = "127.0.0.1"
-REGISTRATION = RegisterBroker(1, uuid.uuid4().hex, "h", 9092, "boot", uuid.uuid4().hex, 1)
+REGISTRATION = RegisterBroker(1, uuid.uuid4().hex, "h", 9092, "boot", uuid.uuid4().hex)
 
 
 class Observer:

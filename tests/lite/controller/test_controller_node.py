@@ -24,7 +24,7 @@ from shoal.lite.raft.storage import FileStorage
 from shoal.model.errors import SystemFailure
 
 TOPIC_ID = UUID(int=7)
-REGISTRATION = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder", 1)
+REGISTRATION = RegisterBroker(1, "x", "localhost", 9092, "boot", "folder")
 
 
 class Sent:

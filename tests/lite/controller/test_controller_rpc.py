@@ -47,7 +47,7 @@ CALLS: list[tuple[requests.Request[Any], Any]] = [
             9092,
             "boot",
             TOPIC_ID.hex,
-            start_number=3,
+            earlier=(PROCESS, TOPIC_ID.hex),
             previous_epoch=17,
             clean_incarnation=PROCESS,
             rack="rack",
@@ -55,7 +55,7 @@ CALLS: list[tuple[requests.Request[Any], Any]] = [
         requests.Registered(7),
     ),
     (
-        requests.RegisterBroker(1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex, 1),
+        requests.RegisterBroker(1, PROCESS, "host", 9092, "boot", TOPIC_ID.hex),
         requests.Registered(8),
     ),
     (

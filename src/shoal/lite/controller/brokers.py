@@ -4,8 +4,8 @@ Rules of this file:
 - A broker is known by its id, a process of it by its incarnation, a registration by its epoch.
   What comes with another epoch than the present one is of a process that is gone: also a
   registration, which names the one that it replaces.
-- Processes of one folder are numbered by the folder. One that is not above all others has an
-  older copy of it, in which something may be missing, and is not let in.
+- A folder names the processes that had it. One that does not name the process that is registered
+  is an older copy, in which something may be missing, and whoever has it is not let in.
 - A fenced broker is not active: it leads nothing, and is in no in-sync set that has a leader.
 - A broker that may have lost what it had not flushed is dropped wherever it was in sync or
   eligible (the boot rule). That is written before its registration: if a crash leaves only
@@ -48,10 +48,10 @@ def check_order(before: BrokerRecord | None, request: RegisterBroker) -> None:
         raise Refused(Code.STALE_BROKER_EPOCH, message)
     if before is None or before.directory_id != request.directory_id:
         return
-    if request.start_number <= before.start_number:
+    if before.incarnation not in request.earlier:
         message = (
-            f"its folder is an older copy, started {request.start_number} times; "
-            f"the folder that the cluster knows was started {before.start_number} times"
+            f"its folder is an older copy: process {before.incarnation}, the last one that the "
+            "cluster knows, has never had it"
         )
         raise Refused(Code.INVALID_REGISTRATION, message)
 
@@ -72,7 +72,6 @@ def register(changes: Changes, request: RegisterBroker) -> BrokerRecord:
             rack=request.rack,
             boot_id=request.boot_id,
             directory_id=request.directory_id,
-            start_number=request.start_number,
             fenced=True,
         )
     )

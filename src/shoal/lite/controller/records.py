@@ -43,11 +43,9 @@ class BrokerRecord:
     # Higher for every registration in the cluster: an older one is of a process that is gone.
     epoch: int = 0
     rack: str | None = None
-    # On which boot of its machine it runs, which folder has its data, and how many processes
-    # have had that folder, with this one.
+    # On which boot of its machine it runs, and which folder has its data.
     boot_id: str = ""
     directory_id: str = ""
-    start_number: int = 0
     # Fenced: it leads nothing and is in sync with nobody, because it has not caught up with the
     # metadata, or is not heard of. Shutting down: for good, the process ends or has ended.
     fenced: bool = False

@@ -49,7 +49,7 @@ class RegisterBroker(Request[Registered]):
     process before it had, and the machine was not started anew since, or that process wrote
     everything to the disk at its end and left its own incarnation in the folder to say so.
 
-    Two numbers tell whether it is what it takes itself for, the latest process of its broker:
+    Two things tell whether it is what it takes itself for, the latest process of its broker:
     a request can be on its way for longer than its process lives, and a folder can be an older
     copy of itself.
     """
@@ -62,8 +62,9 @@ class RegisterBroker(Request[Registered]):
     boot_id: str
     # Written into the folder when it is made.
     directory_id: str
-    # How many processes have had the lock of that folder, with this one.
-    start_number: int
+    # The processes that had that folder before it: the last one that opened its logs there, and
+    # all who tried since.
+    earlier: tuple[str, ...] = ()
     # The registration of this broker that it replaces.
     previous_epoch: int = NO_EPOCH
     clean_incarnation: str | None = None

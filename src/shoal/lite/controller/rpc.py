@@ -95,7 +95,7 @@ def encode_call(request: Request[Any], cluster_id: str, correlation_id: int) -> 
     message = build(request_class(api_key, VERSIONS[api_key]), values)
     tags = []
     if isinstance(request, RegisterBroker):
-        told = [request.boot_id, request.clean_incarnation, request.start_number]
+        told = [request.boot_id, request.clean_incarnation, request.earlier]
         tags.append((_HEADER_TAG, json.dumps(told).encode()))
     return [encode_request(message, correlation_id=correlation_id, client_id=None, tags=tags)]
 
@@ -206,8 +206,8 @@ def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
     if len(body.listeners) != 1 or len(body.log_dirs) != 1 or body.incarnation_id is None:
         raise Malformed("a broker has one listener, one folder and an incarnation")
     try:
-        boot_id, clean_incarnation, starts = ("", None, 0) if tag is None else json.loads(tag)
-        start_number = int(starts)
+        boot_id, clean_incarnation, names = ("", None, ()) if tag is None else json.loads(tag)
+        earlier = tuple(map(str, names))
     except (ValueError, TypeError) as error:
         raise Malformed(f"a registration does not say how the last one ended: {error}") from error
     [listener], [directory] = body.listeners, body.log_dirs
@@ -218,7 +218,7 @@ def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
         listener.port,
         boot_id=str(boot_id),
         directory_id=(directory or UUID(int=0)).hex,
-        start_number=start_number,
+        earlier=earlier,
         previous_epoch=body.previous_broker_epoch,
         clean_incarnation=None if clean_incarnation is None else str(clean_incarnation),
         rack=body.rack,

@@ -11,6 +11,7 @@
     replaying       learning that again from the log
     retention       which segments have been kept for long enough
     ended           how a log was left, and what of it can be trusted
+    cut_mark        that something is missing in a log, and was not told yet
     flushing        what is forced to the disk, and from where on a power loss may have struck
     epochs          which leader wrote from which offset on
     header          the 61 bytes in front of every batch

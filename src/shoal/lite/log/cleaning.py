@@ -22,7 +22,13 @@ from typing import Final
 
 from shoal.lite.log.compaction import Dirt, Filter, KeyMap, Outcomes, cleanable_until, grouped
 from shoal.lite.log.disk import sync, write_whole
-from shoal.lite.log.files import sync_folder
+from shoal.lite.log.files import (
+    DamagedFile,
+    decode_checkpoint,
+    encode_checkpoint,
+    replace_file,
+    sync_folder,
+)
 from shoal.lite.log.header import BatchHeader
 from shoal.lite.log.producer_state import EndedTransaction
 from shoal.lite.log.scan import headers
@@ -31,6 +37,7 @@ from shoal.lite.log.settings import LogSettings
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 # How many keys one pass remembers; a log with more is compacted in several.
 MOST_KEYS: Final = 500_000
 _WRITTEN_AT_ONCE_BYTES: Final = 1024 * 1024
@@ -213,3 +220,19 @@ def _read(segment: Segment, position: int, header: BatchHeader) -> memoryview:
 
 
 __all__ = ["CleanJob", "Swap", "due_until", "finish_swaps", "swapped"]
+
+
+def note_cleaned(folder: Path, offset: int) -> None:
+    """Remember up to where a log is compacted."""
+    content = encode_checkpoint([(0, offset)])
+    replace_file(folder / CLEANER_CHECKPOINT, content, durable=False)
+
+
+def cleaned_until(folder: Path) -> int:
+    """Up to where a log was compacted, as far as that is known."""
+    path = folder / CLEANER_CHECKPOINT
+    try:
+        [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
+    except (FileNotFoundError, DamagedFile, ValueError):
+        return 0
+    return offset

@@ -7,6 +7,7 @@
         log-start-offset-checkpoint                   only after records were deleted
         recovery-point-checkpoint                     segments before it are whole on the disk
         cleaner-offset-checkpoint                     what lies before it is compacted
+        was-cut                                       see `cut_mark`
 
 Rules of this file:
 - What `append` returned for is written: it is in the kernel's hands, so a killed process does
@@ -25,8 +26,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
-from shoal.lite.log.cleaning import CleanJob, due_until, finish_swaps, swapped
+from shoal.lite.log.cleaning import (
+    CLEANER_CHECKPOINT,
+    CleanJob,
+    cleaned_until,
+    due_until,
+    finish_swaps,
+    note_cleaned,
+    swapped,
+)
 from shoal.lite.log.compaction import last_batches
+from shoal.lite.log.cut_mark import CutMark
 from shoal.lite.log.ended import Ended, trusted_count
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.fetched import checked
@@ -53,7 +63,6 @@ from shoal.wire.batch import CONTINUED_BIT, CONTROL_BIT, LENGTH_END
 from shoal.wire.fetch import AbortedTransaction
 
 START_CHECKPOINT = "log-start-offset-checkpoint"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 _EXPIRY_CHECK_MS = 600_000
 _logger = logging.getLogger(__name__)
@@ -85,9 +94,9 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.offline_reason: str | None = None
-        # Whether there was more than could be read when it was opened, and whether that was at
-        # its begin: until this log leads, whoever leads has what belongs there.
-        self.was_cut = False
+        # Set if there was more than could be read when it was opened, and nobody was told yet.
+        self.cut_mark = CutMark(folder)
+        # Whether it was at its begin: until this log leads, whoever leads has what belongs there.
         self.lacks_begin = False
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
@@ -99,7 +108,7 @@ class PartitionLog:
         self._flusher = Flusher(folder)
         self._first_dirty = 0
         self._recover(ended)
-        self._first_dirty = self._read_first_dirty()
+        self._first_dirty = min(cleaned_until(folder), self.end_offset)
 
     # Opening
 
@@ -115,7 +124,8 @@ class PartitionLog:
         if bases[0] > self.start_offset:
             missing = f"{self.start_offset} to {bases[0] - 1}"
             _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
-            self.was_cut = self.lacks_begin = True
+            self.cut_mark.set()
+            self.lacks_begin = True
             self.start_offset = bases[0]
         trusted = trusted_count(bases, ended, self._flusher.recovery_point)
         for base_offset, next_base in zip(bases[:trusted], [*bases[1:], None], strict=False):
@@ -124,7 +134,7 @@ class PartitionLog:
                 break
             if not self._open_trusted(segment, next_base):
                 _logger.warning("%s: was changed since it was closed", self.folder)
-                self.was_cut = True
+                self.cut_mark.set()
                 ended = Ended.UNKNOWN
                 break
         unsure = bases[len(self._segments) :]
@@ -207,16 +217,18 @@ class PartitionLog:
                 segment.transactions.add(ended)
 
         self.end_offset, cut_bytes = segment.rebuild(
-            self.settings.index_interval_bytes, visit, checks_all=checks_all
+            self.settings.index_interval_bytes,
+            visit,
+            checks_all=checks_all,
+            before_cut=self.cut_mark.set,
         )
         if cut_bytes:
-            self.was_cut = True
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
             return False
         if next_base is None:
             return True
         if self.end_offset < next_base and not self._may_have_gaps:
-            self.was_cut = True
+            self.cut_mark.set()
             missing = f"{self.end_offset} to {next_base - 1}"
             _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
             return False
@@ -417,13 +429,9 @@ class PartitionLog:
         self.end_offset = last_offset + 1
 
     def _note_units(self, headers: Iterable[BatchHeader]) -> None:
-        if self._has_units:
-            return
-        for header in headers:
-            if header.attributes & CONTINUED_BIT:
-                (self.folder / UNITS_MARK).touch()
-                self._has_units = True
-                return
+        if not self._has_units and any(header.attributes & CONTINUED_BIT for header in headers):
+            (self.folder / UNITS_MARK).touch()
+            self._has_units = True
 
     def _record_marker(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
         ended = record_marker(self.producers, view, header, base_offset)
@@ -576,8 +584,7 @@ class PartitionLog:
             self._flusher.cut(self._segments)
             self._snapshots.keep({segment.base_offset for segment in self._segments})
             self._first_dirty = job.until
-            content = encode_checkpoint([(0, job.until)])
-            replace_file(self.folder / CLEANER_CHECKPOINT, content, durable=False)
+            note_cleaned(self.folder, job.until)
         except OSError as error:
             raise self._go_offline("compacted", error) from error
 
@@ -591,14 +598,6 @@ class PartitionLog:
             return False
         start = self._segments.index(segments[0])
         return self._segments[start:-1][: len(segments)] == list(segments)
-
-    def _read_first_dirty(self) -> int:
-        path = self.folder / CLEANER_CHECKPOINT
-        try:
-            [(_, offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
-        except (FileNotFoundError, DamagedFile, ValueError):
-            return 0
-        return min(offset, self.end_offset)
 
     # Cutting
 

@@ -113,6 +113,7 @@ class Segment:
         visit: Callable[[int, BatchHeader], None],
         *,
         checks_all: bool,
+        before_cut: Callable[[], None] = lambda: None,
     ) -> tuple[int, int]:
         """Cut the file behind the last valid batch, and make the indexes anew.
 
@@ -132,6 +133,7 @@ class Segment:
             end = position + header.size
         cut_bytes = self.size - end
         if cut_bytes:
+            before_cut()
             os.ftruncate(self._file.descriptor, end)
             sync(self._file.descriptor)
             self.size = end

@@ -4,6 +4,8 @@ A thin shell, as in production, by the rules that the state machines have for it
 
 - It registers itself with a name of its own. Until the metadata has that name, the metadata is
   history: it is applied, and nothing is done because of it.
+- Then it opens its logs, and tells the controller where there is less in them than there was,
+  before anything else: only when it has told all of that may it be counted on.
 - It tells the controller that it lives and how much of the metadata it has, and asks it for
   changes of in-sync sets.
 - A replica that the metadata takes away is deleted.
@@ -59,8 +61,8 @@ class BrokerProcess(Process):
         self.node = node
         self.disk = node.disk
         self.incarnation = node.next_incarnation()
-        self._clean_incarnation = self.disk.open()
-        self._start_number = self.disk.starts
+        self._earlier = tuple(self.disk.processes)
+        self._clean_incarnation = self.disk.begin(self.incarnation)
         self._boot_id = world.parts.boot_id(node)
         key = ReplicaKey(node.id, node.directory)
         self.raft = world.parts.raft_node(
@@ -76,6 +78,9 @@ class BrokerProcess(Process):
         self.hosted: dict[Key, HostedPartition] = {}
         self.broker_epoch = requests.NO_EPOCH
         self.wants_to_stop = False
+        # The logs in which something is missing that the controller has not heard of; None until
+        # the logs are open.
+        self._untold: list[Key] | None = None
         self._asked: dict[int, _Asked] = {}
         self._heartbeat_at_ms: int | None = self.now_ms
         # What the metadata says that was not followed yet.
@@ -178,11 +183,16 @@ class BrokerProcess(Process):
                 port=self.id,
                 boot_id=self._boot_id,
                 directory_id=self.disk.directory_id,
-                start_number=self._start_number,
+                earlier=self._earlier,
                 previous_epoch=requests.NO_EPOCH if before is None else before.epoch,
                 clean_incarnation=self._clean_incarnation,
             )
             self._ask(request, self._on_registered)
+        elif self._untold is None:
+            self._heartbeat_at_ms = self.now_ms + _RETRY_MS
+        elif self._untold:
+            request = requests.ReportLosses(self.id, self.broker_epoch, self._untold)
+            self._ask(request, self._on_losses_told)
         else:
             request = requests.Heartbeat(
                 self.id,
@@ -196,8 +206,26 @@ class BrokerProcess(Process):
         if reply.code == Code.NONE:
             self.broker_epoch = reply.answer.broker_epoch
             self._beat()
+        elif reply.code == Code.INVALID_REGISTRATION:
+            self.world.refused(self)
         else:
             self._heartbeat_at_ms = self.now_ms + _RETRY_MS
+
+    def _on_losses_told(self, reply: ControllerReply) -> None:
+        if reply.code in requests.DISMISSALS:
+            self.world.ended(self, cleanly=False)
+        elif reply.code != Code.NONE:
+            self._heartbeat_at_ms = self.now_ms + _RETRY_MS
+        else:
+            self.world.counters["losses told"] += 1
+            self._has_told()
+            self._beat()
+
+    def _has_told(self) -> None:
+        """From now on it may be counted on."""
+        self._untold = []
+        self.disk.torn.clear()
+        self.world.judge.told_of_damage(self)
 
     def _on_beat(self, reply: ControllerReply) -> None:
         now_ms = self.now_ms
@@ -296,6 +324,10 @@ class BrokerProcess(Process):
                 self._follow_partition(record)
         self._is_all_new = False
         self._changed.clear()
+        if self._untold is None:
+            self._untold = self.disk.open(self.hosted)
+            if not self._untold:
+                self._has_told()
 
     def _follow_partition(self, record: PartitionRecord) -> None:
         hosted = self.hosted.get(record.key)

@@ -4,10 +4,15 @@ Rules of this file:
 - A controller's disk is always synced: production forces every vote and entry to it.
 - A broker's logs are written and not synced. A kill keeps what was written; a power loss may
   take it.
+- Files are damaged while no process has them: one is cut, or a partition's folder is gone. A
+  process notices that as production does: a file does not end with a whole batch, or a log ends
+  below the high watermark that was written down. Nobody notices when whole batches are missing
+  behind that mark, and nobody promises to: such damage is not done.
 - A fuse ends the process after a number of writes, so that everything can end between two of
-  them.
+  them. Or within the next one: then the file of a log is torn, though nothing is lost.
 """
 
+from collections.abc import Iterable
 from random import Random
 from uuid import UUID
 
@@ -25,6 +30,10 @@ from shoal.lite.simulation.log import SimulatedLog
 
 # A partition: its topic's id, and its number.
 Key = tuple[UUID, int]
+# How likely damage takes the whole folder of a partition, or cuts a file between two batches,
+# where that can be noticed.
+_FOLDER_GONE = 0.25
+_CUT_BETWEEN = 0.4
 
 
 class Fuse:
@@ -32,6 +41,8 @@ class Fuse:
 
     def __init__(self) -> None:
         self.writes_left: int | None = None
+        # Whether the process ends within the next write to the same log.
+        self.tears = False
 
     def burn(self) -> None:
         if self.writes_left is not None:
@@ -111,31 +122,88 @@ class BrokerDisk:
         self.checkpoint: dict[Key, int] = {}
         # The process that ended by itself last, if no other has started since.
         self.clean_incarnation: str | None = None
-        # How many processes have had the folder; synced before any of them is heard of.
-        self.starts = 0
+        # The last process that opened its logs, and those that began since; synced before any of
+        # them is heard of.
+        self.processes: list[str] = []
+        # The logs whose file ends within a batch, and those that a process has marked: it found
+        # less in them than there was, and has not told it yet.
+        self.torn: set[Key] = set()
+        # For the judge: what was damaged since a process last had told of all that it knew of.
+        self.damaged: set[Key] = set()
 
     def log(self, key: Key) -> SimulatedLog:
         """The log of a partition; a new one is empty."""
         log = self.logs.get(key)
         if log is None:
-            log = self.logs[key] = SimulatedLog(self._fuse.burn)
+            log = self.logs[key] = SimulatedLog(lambda: self._written(key))
         return log
+
+    def _written(self, key: Key) -> None:
+        try:
+            self._fuse.burn()
+        except ProcessKilled:
+            if self._fuse.tears:
+                self.torn.add(key)
+            raise
 
     def delete(self, key: Key) -> None:
         self.logs.pop(key, None)
         self.checkpoint.pop(key, None)
+        self.torn.discard(key)
 
     def flush(self) -> None:
         for log in self.logs.values():
             log.flush()
 
-    def open(self) -> str | None:
+    def begin(self, incarnation: str) -> str | None:
         """A new process has the folder; returns the one before it, if it ended by itself."""
-        self.starts += 1
+        self.processes.append(incarnation)
         clean, self.clean_incarnation = self.clean_incarnation, None
         for log in self.logs.values():
             log.open_after_kill()
         return clean
+
+    def open(self, keys: Iterable[Key]) -> list[Key]:
+        """The process that began last opens its logs; returns those with less than there was,
+        as far as it can tell."""
+        del self.processes[:-1]
+        lost = [
+            key
+            for key in keys
+            if key in self.torn or self.log(key).end_offset < self.checkpoint.get(key, 0)
+        ]
+        self.torn = set(lost)
+        return lost
+
+    def damage(self, key: Key, random: Random) -> None:
+        """One log loses any part of its tail, or is gone."""
+        log, mark = self.logs[key], self.checkpoint.get(key, 0)
+        self.damaged.add(key)
+        if mark > 0 and random.random() < _FOLDER_GONE:
+            del self.logs[key]
+            return
+        log.lose_tail(random.randint(log.base_offset, log.end_offset))
+        if log.end_offset >= mark or random.random() > _CUT_BETWEEN:
+            self.torn.add(key)
+
+    def copy(self) -> "BrokerDisk":
+        """What a backup of the folder has."""
+        other = BrokerDisk(self.directory_id, self._fuse)
+        for key, log in self.logs.items():
+            other.log(key).copy(log)
+        other.checkpoint = self.checkpoint.copy()
+        other.clean_incarnation = self.clean_incarnation
+        other.processes = self.processes.copy()
+        other.torn = self.torn.copy()
+        other.damaged = self.damaged.copy()
+        return other
+
+    def rename(self, directory_id: str) -> None:
+        """Someone makes it another folder, of which nobody knows how it was left."""
+        self.directory_id = directory_id
+        self.processes = []
+        self.clean_incarnation = None
+        self.checkpoint = {}
 
     def lose_power(self, random: Random) -> None:
         for log in self.logs.values():

@@ -89,6 +89,12 @@ class Judge:
             for judge in self.partitions.values():
                 judge.replica_lost(broker.broker_id)
 
+    def told_of_damage(self, process: BrokerProcess) -> None:
+        """A process has told where its logs are damaged, as far as it knows."""
+        damaged, process.disk.damaged = process.disk.damaged, set()
+        for key in damaged:
+            self.partitions[key].told_of_damage(process.id)
+
     def will_store(self, process: ControllerProcess, action: Any) -> None:
         self.quorum.will_store(process, action)
 

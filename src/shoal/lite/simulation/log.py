@@ -6,7 +6,7 @@ Rules of this file:
   do is one comparison of references.
 - Batches are read, written and cut whole.
 - What is written survives the end of the process. What is not synced may be lost with the
-  power: the tail, or the cut of a tail, so that it is back.
+  power: the tail, or the cut of a tail, so that it is back. Any tail may be lost by damage.
 """
 
 from collections.abc import Callable, Sequence
@@ -221,18 +221,34 @@ class SimulatedLog:
         kept_end = end_offset = base_offset + len(entries)
         if random.random() > _ALL_KEPT:
             kept_end = random.randint(min(self.synced_end, end_offset), end_offset)
-        place = _boundary(entries, kept_end - base_offset)
-        self._revivable = None
-        self.base_offset, self.entries = base_offset, entries[:place]
-        self.end_offset = base_offset + place
-        if self.end_offset < self.start_offset:
-            self.entries = []
-            self.base_offset = self.end_offset = self.start_offset
-        self.start_offset = max(self.start_offset, self.base_offset)
+        self._have(base_offset, entries[: _boundary(entries, kept_end - base_offset)])
         self.synced_end = self.end_offset
         self.epochs = EpochHistory()
         self._replay(lambda batch: self.epochs.assign(batch.epoch, batch.base_offset))
         self.epochs.cut_start(self.start_offset)
+
+    def lose_tail(self, offset: int) -> None:
+        """The file was cut while no process had it. The log is opened again later."""
+        place = _boundary(self.entries, offset - self.base_offset)
+        self._have(self.base_offset, self.entries[:place])
+        self.synced_end = min(self.synced_end, self.end_offset)
+
+    def copy(self, source: "SimulatedLog") -> None:
+        """Be the same as another log."""
+        self.start_offset = source.start_offset
+        self.epochs = EpochHistory(source.epochs.entries)
+        self.synced_end = source.synced_end
+        self._have(source.base_offset, source.entries.copy())
+
+    def _have(self, base_offset: int, entries: list[Batch]) -> None:
+        """Be what a process will find that opens the log."""
+        self._revivable = None
+        self.base_offset, self.entries = base_offset, entries
+        self.end_offset = base_offset + len(entries)
+        if self.end_offset < self.start_offset:
+            self.entries = []
+            self.base_offset = self.end_offset = self.start_offset
+        self.start_offset = max(self.start_offset, self.base_offset)
         self.producers = ProducerStates()
         self._replay(lambda batch: self.producers.record(batch.header, batch.base_offset))
 

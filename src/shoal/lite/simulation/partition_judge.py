@@ -15,8 +15,11 @@
     MonotonicLatestOffset        a newer leader never tells of an earlier end
 
 A broker that has lost data may be counted as in sync until its next process is registered, and
-is not looked at until then: that process does nothing before. Whatever is lost by an unclean
-election is given up, and counted.
+is not looked at until then: that process does nothing before. One log that is damaged is not
+looked at until a process has told of all damage that it knows of: nobody counts on it before.
+
+Whatever is lost by an unclean election is given up, and counted. So is what the last one lacks
+that may lead, if it tells of damage and too many others had lost their data before.
 """
 
 from typing import TYPE_CHECKING
@@ -84,6 +87,9 @@ class PartitionJudge:
             self._lost = None
         self._min_insync = min_insync
         if before is not None:
+            for broker_id in {*before.in_sync, *before.eligible} - set(self.candidates):
+                if self._world.brokers[broker_id].has_lost(self._key) and self._lost is not None:
+                    self._lost.add(broker_id)
             self._compare(before, after)
         if len(after.in_sync) >= min_insync:
             self._lost = set()
@@ -119,14 +125,32 @@ class PartitionJudge:
 
     def replica_lost(self, broker_id: int) -> None:
         """A broker is registered again, after it lost data."""
+        if self.given_up:
+            # It may have an older copy of its folder, with what was given up.
+            self._unaligned.add(broker_id)
         if self._lost is not None and broker_id in self.candidates:
             self._lost.add(broker_id)
 
+    def told_of_damage(self, broker_id: int) -> None:
+        """A broker has told of a log that was damaged; from now on it may be counted on."""
+        record, lost = self.record, self._lost
+        if record is None or broker_id not in self.candidates:
+            return
+        # The promise is for fewer damaged logs than must be in sync, counted while they were.
+        is_promised = lost is not None and len(lost | {broker_id}) < self._min_insync
+        log = self._world.brokers[broker_id].disk.logs.get(self._key)
+        if is_promised or self._holds(log, len(self.committed)):
+            self.check_candidate(broker_id)
+        else:
+            self._give_up(broker_id, record.leader_epoch + 1)
+
     def _given_up_to(self, after: PartitionRecord) -> None:
         """Someone accepted that all is lost which the new leader does not have."""
-        leader = after.leader
-        self._unclean_epoch = after.leader_epoch
         self._world.counters["unclean elections"] += 1
+        self._give_up(after.leader, after.leader_epoch)
+
+    def _give_up(self, leader: int, leader_epoch: int) -> None:
+        self._unclean_epoch = leader_epoch
         log = self._world.brokers[leader].disk.logs.get(self._key)
         end_offset = len(self.committed)
         while end_offset > 0 and not self._holds(log, end_offset):
@@ -162,7 +186,7 @@ class PartitionJudge:
         leaders = node.disk.logs.get(self._key)
         end_offset = log.end_offset
         # A power loss may have brought back to the leader's disk what it had let go of.
-        if leaders is None or node.has_lost_data or end_offset > leaders.end_offset:
+        if leaders is None or node.has_lost(self._key) or end_offset > leaders.end_offset:
             return False
         last = log.at(end_offset - 1)
         if last is not None and end_offset > leaders.start_offset:
@@ -268,7 +292,7 @@ class PartitionJudge:
 
     def check_candidate(self, broker_id: int) -> None:
         node = self._world.brokers[broker_id]
-        if node.has_lost_data:
+        if node.has_lost(self._key):
             return
         log = node.disk.logs.get(self._key)
         if not self._holds(log, len(self.committed)):

@@ -12,6 +12,7 @@ from shoal.lite.controller.changes import Changes
 from shoal.lite.controller.controller import Controller, ControllerSettings, Outcome
 from shoal.lite.controller.partitions import ordered
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.controller.requests import RegisterBroker, ReportLosses
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.log.epochs import NO_EPOCH
 from shoal.lite.raft.leader import Leader
@@ -72,6 +73,32 @@ class _LongestLogController(Controller):
 class LongestLog(Parts):
     def controller(self, world: "World", state: ClusterState) -> Controller:
         return _LongestLogController(world, state, CONTROLLER)
+
+
+class _TrustingController(Controller):
+    """Relies on whoever tells that its logs were cut."""
+
+    def _report_losses(self, changes: Changes, report: ReportLosses) -> None:
+        self._present(report.broker_id, report.broker_epoch)
+
+
+class LossesIgnored(Parts):
+    def controller(self, world: "World", state: ClusterState) -> Controller:
+        return _TrustingController(state, CONTROLLER)
+
+
+class _AgelessController(Controller):
+    """Takes an older copy of a folder for the folder itself."""
+
+    def _check_registration(self, request: RegisterBroker) -> None:
+        before = self.state.brokers.get(request.broker_id)
+        earlier = () if before is None else (before.incarnation,)
+        super()._check_registration(replace(request, earlier=earlier))
+
+
+class OlderCopies(Parts):
+    def controller(self, world: "World", state: ClusterState) -> Controller:
+        return _AgelessController(state, CONTROLLER)
 
 
 # Replication
@@ -185,4 +212,6 @@ SABOTAGES: dict[str, tuple[type[Parts], CrashModel | None]] = {
     "old-epochs-committed": (OldEpochsCommitted, None),
     "kept-in-sync": (KeptInSync, CrashModel.POWER),
     "old-metadata": (OldMetadata, None),
+    "losses-ignored": (LossesIgnored, CrashModel.POWER),
+    "older-copies": (OlderCopies, CrashModel.POWER),
 }

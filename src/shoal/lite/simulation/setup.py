@@ -162,6 +162,9 @@ _POWER_FAULTS: Mapping[str, float] = {
     "power-some": 0.3,
     "power-everything": 0.1,
     "lose-disk": 0.5,
+    "cut-log": 1,
+    # Does something only where the copy of a folder is out of date.
+    "restore-copy": 4,
 }
 _STEPS_PER_S = 26
 # Long enough for any number of events that a history of some thousand steps has.

@@ -72,6 +72,8 @@ class BrokerNode:
         self.process: BrokerProcess | None = None
         # The processes whose data was lost, by number, and that may still be counted on.
         self._losses: list[int] = []
+        # The folder as it was some time ago.
+        self._copy: BrokerDisk | None = None
 
     @property
     def directory(self) -> UUID:
@@ -81,9 +83,12 @@ class BrokerNode:
         self._starts += 1
         return f"{self.id}.{self._starts}"
 
-    def _new_disk(self) -> BrokerDisk:
+    def _new_directory(self) -> str:
         self._disks += 1
-        return BrokerDisk(f"disk-{self.id}.{self._disks}", self.fuse)
+        return f"disk-{self.id}.{self._disks}"
+
+    def _new_disk(self) -> BrokerDisk:
+        return BrokerDisk(self._new_directory(), self.fuse)
 
     def lose_power(self, random: Random) -> None:
         self.boots += 1
@@ -91,13 +96,37 @@ class BrokerNode:
         self.disk.lose_power(random)
 
     def lose_disk(self) -> None:
-        self._losses.append(self._starts)
-        self.disk = self._new_disk()
+        self._replace_disk(self._new_disk())
 
-    @property
-    def has_lost_data(self) -> bool:
-        """Whether the metadata knows only processes that had more data than there is now."""
-        return bool(self._losses)
+    def copy_disk(self) -> None:
+        """Make a copy of the folder, if there is none."""
+        if self._copy is None:
+            self._copy = self.disk.copy()
+
+    def has_older_copy(self, key: Key) -> bool:
+        """Whether there is a copy of the folder that has less of a partition."""
+        copy, log = self._copy, self.disk.logs.get(key)
+        if copy is None or log is None or copy.processes == self.disk.processes:
+            return False
+        return key not in copy.logs or copy.logs[key].end_offset < log.end_offset
+
+    def restore_copy(self) -> None:
+        """Put the copy in the place of the folder."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self._replace_disk(copy)
+
+    def _replace_disk(self, disk: BrokerDisk) -> None:
+        self._losses.append(self._starts)
+        self.disk = disk
+
+    def rename_directory(self) -> None:
+        """What the user does with an older copy, which the cluster refuses."""
+        self.disk.rename(self._new_directory())
+
+    def has_lost(self, key: Key) -> bool:
+        """Whether there is less in a log than the processes had that the metadata knows."""
+        return bool(self._losses) or key in self.disk.damaged
 
     def registered(self, incarnation: str) -> bool:
         """A process is in the metadata; says whether data was lost before it was started."""
@@ -309,9 +338,18 @@ class World:
         """A broker ends by itself."""
         if cleanly:
             self.counters["clean stops"] += 1
+            process.write_down()
             process.disk.flush()
             process.disk.clean_incarnation = process.incarnation
         self.tell(process.id, "ends by itself" if cleanly else "ends, as it is told to")
+        self.end(process)
+        self.after(self.random.randrange(1, 1200), self.restart, process.id)
+
+    def refused(self, process: BrokerProcess) -> None:
+        """A broker has an older copy of its folder, and ends; the user makes it a new one."""
+        self.counters["older copies refused"] += 1
+        self.tell(process.id, "ends, and its folder gets another id")
+        process.node.rename_directory()
         self.end(process)
         self.after(self.random.randrange(1, 1200), self.restart, process.id)
 
