@@ -29,6 +29,7 @@ from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.dial import Peer
 from shoal.lite.housekeeping import Housekeeper
+from shoal.lite.log.end_marks import EndMarks
 from shoal.lite.log.ended import Ended
 from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.lite.log.partition_log import LogOffline, PartitionLog
@@ -67,6 +68,7 @@ class Replicas:
         self._is_open = False
         self._ended = Ended.CLEANLY
         self._written_marks = _read_marks(folder / HIGH_WATERMARKS)
+        self._end_marks: EndMarks
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[tuple[UUID, int]] = set()
         self._lost: list[Partition] = []
@@ -87,11 +89,15 @@ class Replicas:
         """Do what the metadata says for the first time; `ended` is how the last process did."""
         self._remove_strays(state)
         self._ended = ended
+        self._end_marks = EndMarks(self._folder, is_believed=ended is not Ended.UNKNOWN)
         if ended is Ended.UNKNOWN:
             # The power may have taken the cut of a log and left its old tail. What was committed
             # below a mark is then not what is there; a leader tells anew how far it goes.
             self._written_marks.clear()
         self.follow(state, layers, state.partitions())
+        self._end_marks.keep(
+            {record.key for record in state.partitions() if self.broker_id in record.replicas}
+        )
         self._lost = [p for key, p in self.partitions.items() if self._has_lost(key, p)]
         for partition in self._lost:
             # What is written from now on, to logs and marks, hides that something is missing.
@@ -177,7 +183,8 @@ class Replicas:
         if key in self.offline:
             return None
         try:
-            log = PartitionLog(folder, settings, ended=self._ended)
+            end_mark = self._end_marks.of(record.key)
+            log = PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
             _write_partition_metadata(folder, record.topic_id)
         except (DamagedFile, DamagedLog, OSError) as error:
             self.offline[key] = f"{key} is offline: {error}"
@@ -200,6 +207,7 @@ class Replicas:
         partition.leave()
         partition.log.close()
         self._written_marks.pop(key, None)
+        self._end_marks.drop(partition.record.key)
         # Out of the way first, so that a topic of the same name finds no trace of it.
         folder = partition.log.folder
         doomed = folder.with_name(f"{folder.name}.{partition.record.topic_id.hex}{_DELETED_SUFFIX}")
@@ -371,6 +379,7 @@ class Replicas:
             except (LogOffline, OSError):
                 is_clean = False
                 _logger.exception("%r was not closed cleanly", partition)
+        self._end_marks.close()
         return is_clean
 
     def partition(self, key: TopicPartition) -> Partition:

@@ -22,18 +22,6 @@ def test_no_history_breaks_a_promise() -> None:
         assert reached in outcome.stdout
 
 
-def test_a_batch_within_which_a_log_starts_is_committed_once() -> None:
-    """Its high watermark may lie there too; the judge took the rest of it for a repetition."""
-    outcome = simulate("--seeds", "103076:103077", "--jobs", "1")
-    assert outcome.returncode == 0, outcome.stdout
-
-
-def test_what_a_power_loss_brought_back_is_not_the_leaders_log() -> None:
-    """After an unclean election the judge compared others with it, and took them for aligned."""
-    outcome = simulate("--seeds", "136937:136938", "--jobs", "1")
-    assert outcome.returncode == 0, outcome.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sabotage", SABOTAGE_NAMES)
 def test_a_broken_rule_is_found(sabotage: str) -> None:

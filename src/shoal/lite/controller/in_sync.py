@@ -57,8 +57,7 @@ def fail(changes: Changes, report: ReportFailures) -> None:
 def lose(changes: Changes, report: ReportLosses) -> None:
     """Rely on others where a broker's log is shorter than it was.
 
-    Where there are none it is relied on: a killed process has acknowledged nothing of what it had
-    half written.
+    Where there are none it is relied on: nobody is known to have more.
     """
     for partition in _reported(changes.state, report):
         complete = {*partition.in_sync, *partition.eligible}

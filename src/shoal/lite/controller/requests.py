@@ -259,8 +259,7 @@ class ReportFailures(Request[None]):
 class ReportLosses(Request[None]):
     """A broker found less in its logs of these partitions than there was; by topic id and number.
 
-    Told before the broker is counted on. It may be what a killed process had half written, or a
-    damaged file: nobody can tell the two apart.
+    Told before the broker is counted on: files were cut or removed while it was down.
     """
 
     broker_id: int

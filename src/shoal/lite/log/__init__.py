@@ -7,10 +7,12 @@
     indexes         entries of the offset index and of the time index, and how to search them
     producer_state  what producers have written, which sequence comes next, what is undecided
     transaction_index   which transactions were aborted
+    aborted         what a reader must be told of them
     snapshots       what is known of producers, written down
     replaying       learning that again from the log
     retention       which segments have been kept for long enough
     ended           how a log was left, and what of it can be trusted
+    end_marks       how far logs were written: by that a loss is known from a torn write
     cut_mark        that something is missing in a log, and was not told yet
     flushing        what is forced to the disk, and from where on a power loss may have struck
     epochs          which leader wrote from which offset on

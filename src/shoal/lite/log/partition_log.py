@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.lite.codes import Code, Refused
+from shoal.lite.log.aborted import aborted_in
 from shoal.lite.log.cleaning import (
     CLEANER_CHECKPOINT,
     CleanJob,
@@ -37,18 +38,17 @@ from shoal.lite.log.cleaning import (
 )
 from shoal.lite.log.compaction import last_batches
 from shoal.lite.log.cut_mark import CutMark
+from shoal.lite.log.end_marks import EndMark, NoMark
 from shoal.lite.log.ended import Ended, trusted_count
 from shoal.lite.log.epochs import EpochHistory
 from shoal.lite.log.fetched import checked
 from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint, replace_file
 from shoal.lite.log.flushing import EPOCH_CHECKPOINT, Flusher, FlushJob
 from shoal.lite.log.header import (
-    HEADER_SIZE,
     BatchHeader,
     newest_ms,
     record_count,
     stamp,
-    unpack_header,
 )
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
@@ -85,7 +85,9 @@ class Appended(NamedTuple):
 class PartitionLog:
     """The open log of a partition. One process has it open at a time."""
 
-    def __init__(self, folder: Path, settings: LogSettings, *, ended: Ended) -> None:
+    def __init__(
+        self, folder: Path, settings: LogSettings, *, ended: Ended, end_mark: EndMark | None = None
+    ) -> None:
         """Open the log in `folder`, which is made if it is missing."""
         self.folder = folder
         self.settings = settings
@@ -96,6 +98,7 @@ class PartitionLog:
         self.offline_reason: str | None = None
         # Set if there was more than could be read when it was opened, and nobody was told yet.
         self.cut_mark = CutMark(folder)
+        self._end_mark = end_mark or NoMark()
         # Whether it was at its begin: until this log leads, whoever leads has what belongs there.
         self.lacks_begin = False
         self._segments: list[Segment] = []
@@ -108,6 +111,9 @@ class PartitionLog:
         self._flusher = Flusher(folder)
         self._first_dirty = 0
         self._recover(ended)
+        if self.end_offset < (self._end_mark.known or 0):
+            self.cut_mark.set()
+        self._end_mark.set(self.end_offset)
         self._first_dirty = min(cleaned_until(folder), self.end_offset)
 
     # Opening
@@ -220,7 +226,7 @@ class PartitionLog:
             self.settings.index_interval_bytes,
             visit,
             checks_all=checks_all,
-            before_cut=self.cut_mark.set,
+            before_cut=self._note_cut,
         )
         if cut_bytes:
             _logger.warning("%s: cut %d bytes of a torn tail", self.folder, cut_bytes)
@@ -235,6 +241,11 @@ class PartitionLog:
         segment.seal()
         self._flusher.sealed(segment)
         return True
+
+    def _note_cut(self) -> None:
+        # Where it is known how far the log was written, the end of what is left tells more.
+        if self._end_mark.known is None:
+            self.cut_mark.set()
 
     def _restore_producers(self, end_offset: int) -> None:
         """Learn what producers wrote below an offset."""
@@ -255,6 +266,7 @@ class PartitionLog:
 
     def _start_over(self) -> None:
         """A power loss took records that had been deleted already: nothing is left to read."""
+        self._end_mark.set(self.start_offset)
         for segment in self._segments:
             segment.delete()
         segment = Segment(self.folder, self.start_offset)
@@ -406,6 +418,7 @@ class PartitionLog:
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
+        self._end_mark.set(self.end_offset)
 
     def _write_together(
         self, view: memoryview, headers: Sequence[BatchHeader], *, is_known_to_fit: bool = False
@@ -427,6 +440,7 @@ class PartitionLog:
         except OSError as error:
             raise self._go_offline("written", error) from error
         self.end_offset = last_offset + 1
+        self._end_mark.set(self.end_offset)
 
     def _note_units(self, headers: Iterable[BatchHeader]) -> None:
         if not self._has_units and any(header.attributes & CONTINUED_BIT for header in headers):
@@ -632,9 +646,11 @@ class PartitionLog:
         active = self._segments[self._place_of(offset)]
         # First: what is written there from now on is not on the disk.
         self._flusher.take_back(active.base_offset)
+        self._end_mark.set(min(offset, active.base_offset))
         while self._segments[-1] is not active:
             self._segments.pop().delete()
         self.end_offset = active.cut(offset, self.settings.index_interval_bytes)
+        self._end_mark.set(self.end_offset)
         self._first_dirty = min(self._first_dirty, self.end_offset)
         self._flusher.cut(self._segments)
         self._snapshots.drop_above(self.end_offset)
@@ -719,35 +735,12 @@ class PartitionLog:
         self, offset: int, records: LogSlice, upper_offset: int
     ) -> list[AbortedTransaction]:
         """The aborted transactions that touch what was read from `offset` on."""
-        segments = self._segments[self._place_of(offset) :]
-        if not any(segment.transactions for segment in segments):
-            return []
         try:
-            bound = self._offset_behind(offset, records, upper_offset)
-            aborted = []
-            for segment in segments:
-                for entry in segment.transactions:
-                    if entry.last_offset >= offset and entry.first_offset < bound:
-                        aborted.append(AbortedTransaction(entry.producer_id, entry.first_offset))
-                    if entry.last_stable_offset >= bound:
-                        return aborted
+            return aborted_in(
+                self._segments[self._place_of(offset) :], offset, records, upper_offset
+            )
         except OSError as error:
             raise self._go_offline("read", error) from error
-        return aborted
-
-    def _offset_behind(self, offset: int, records: LogSlice, upper_offset: int) -> int:
-        """An offset behind what was read from `offset` on, not above `upper_offset`."""
-        place = self._place_of(offset)
-        while place < len(self._segments) and self._segments[place].locate(offset) is None:
-            place += 1
-        if place == len(self._segments):
-            return upper_offset
-        end = records.position + len(records)
-        next_header = self._segments[place].read_at(end, HEADER_SIZE)
-        if len(next_header) == HEADER_SIZE:
-            return min(upper_offset, unpack_header(next_header).base_offset)
-        behind = self._segments[place + 1 :]
-        return min(upper_offset, behind[0].base_offset) if behind else upper_offset
 
     def batch_at(self, offset: int) -> bytes | None:
         """The whole batch that holds `offset`, or the next one; None behind the last."""

@@ -224,7 +224,7 @@ class BrokerProcess(Process):
     def _has_told(self) -> None:
         """From now on it may be counted on."""
         self._untold = []
-        self.disk.torn.clear()
+        self.disk.cut.clear()
         self.world.judge.told_of_damage(self)
 
     def _on_beat(self, reply: ControllerReply) -> None:

@@ -30,10 +30,8 @@ from shoal.lite.simulation.log import SimulatedLog
 
 # A partition: its topic's id, and its number.
 Key = tuple[UUID, int]
-# How likely damage takes the whole folder of a partition, or cuts a file between two batches,
-# where that can be noticed.
+# How likely damage takes the whole folder of a partition.
 _FOLDER_GONE = 0.25
-_CUT_BETWEEN = 0.4
 
 
 class Fuse:
@@ -41,8 +39,6 @@ class Fuse:
 
     def __init__(self) -> None:
         self.writes_left: int | None = None
-        # Whether the process ends within the next write to the same log.
-        self.tears = False
 
     def burn(self) -> None:
         if self.writes_left is not None:
@@ -118,16 +114,16 @@ class BrokerDisk:
         self.directory_id = directory_id
         self._fuse = fuse
         self.logs: dict[Key, SimulatedLog] = {}
-        # High watermarks, as they were written down some time ago.
+        # High watermarks, as they were written down some time ago, and how far logs were written.
         self.checkpoint: dict[Key, int] = {}
+        self.ends: dict[Key, int] = {}
         # The process that ended by itself last, if no other has started since.
         self.clean_incarnation: str | None = None
         # The last process that opened its logs, and those that began since; synced before any of
         # them is heard of.
         self.processes: list[str] = []
-        # The logs whose file ends within a batch, and those that a process has marked: it found
-        # less in them than there was, and has not told it yet.
-        self.torn: set[Key] = set()
+        # The logs in which a process found less than there was, and has not told it yet.
+        self.cut: set[Key] = set()
         # For the judge: what was damaged since a process last had told of all that it knew of.
         self.damaged: set[Key] = set()
 
@@ -139,17 +135,17 @@ class BrokerDisk:
         return log
 
     def _written(self, key: Key) -> None:
-        try:
-            self._fuse.burn()
-        except ProcessKilled:
-            if self._fuse.tears:
-                self.torn.add(key)
-            raise
+        end_offset = self.logs[key].end_offset
+        # Before a cut, and after a write.
+        self.ends[key] = min(self.ends.get(key, 0), end_offset)
+        self._fuse.burn()
+        self.ends[key] = end_offset
 
     def delete(self, key: Key) -> None:
         self.logs.pop(key, None)
         self.checkpoint.pop(key, None)
-        self.torn.discard(key)
+        self.ends.pop(key, None)
+        self.cut.discard(key)
 
     def flush(self) -> None:
         for log in self.logs.values():
@@ -167,24 +163,24 @@ class BrokerDisk:
         """The process that began last opens its logs; returns those with less than there was,
         as far as it can tell."""
         del self.processes[:-1]
-        lost = [
-            key
-            for key in keys
-            if key in self.torn or self.log(key).end_offset < self.checkpoint.get(key, 0)
-        ]
-        self.torn = set(lost)
+        lost = []
+        for key in keys:
+            end_offset = self.log(key).end_offset
+            written = max(self.ends.get(key, 0), self.checkpoint.get(key, 0))
+            if key in self.cut or end_offset < written:
+                lost.append(key)
+            self.ends[key] = end_offset
+        self.cut = set(lost)
         return lost
 
     def damage(self, key: Key, random: Random) -> None:
         """One log loses any part of its tail, or is gone."""
-        log, mark = self.logs[key], self.checkpoint.get(key, 0)
         self.damaged.add(key)
-        if mark > 0 and random.random() < _FOLDER_GONE:
+        if random.random() < _FOLDER_GONE:
             del self.logs[key]
-            return
-        log.lose_tail(random.randint(log.base_offset, log.end_offset))
-        if log.end_offset >= mark or random.random() > _CUT_BETWEEN:
-            self.torn.add(key)
+        else:
+            log = self.logs[key]
+            log.lose_tail(random.randint(log.base_offset, log.end_offset))
 
     def copy(self) -> "BrokerDisk":
         """What a backup of the folder has."""
@@ -192,9 +188,10 @@ class BrokerDisk:
         for key, log in self.logs.items():
             other.log(key).copy(log)
         other.checkpoint = self.checkpoint.copy()
+        other.ends = self.ends.copy()
         other.clean_incarnation = self.clean_incarnation
         other.processes = self.processes.copy()
-        other.torn = self.torn.copy()
+        other.cut = self.cut.copy()
         other.damaged = self.damaged.copy()
         return other
 
@@ -204,10 +201,13 @@ class BrokerDisk:
         self.processes = []
         self.clean_incarnation = None
         self.checkpoint = {}
+        self.ends = {}
 
     def lose_power(self, random: Random) -> None:
         for log in self.logs.values():
             log.lose_power(random)
-        # What lies below the marks may be other records now: a broker that starts on another
-        # boot does not believe them.
-        self.checkpoint = {}
+        if self.clean_incarnation is None:
+            # What lies below the marks may be other records now: a broker that starts on another
+            # boot does not believe them.
+            self.checkpoint = {}
+            self.ends = {}

@@ -102,6 +102,9 @@ class Judge:
         """A controller became active."""
         self._world.counters["controllers"] += 1
         self._world.tell(process.id, f"is the active controller of epoch {process.raft.epoch}")
+        if process.raft.epoch < self.quorum.latest_epoch:
+            # What made it active was late: the next one is at work already, and has committed.
+            return
         if process.state.applied_count != self.state.applied_count:
             detail = (
                 f"controller {process.id} begins with {process.state.applied_count} of "

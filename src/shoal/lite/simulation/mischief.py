@@ -15,7 +15,7 @@ from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.process import Process
-from shoal.lite.simulation.setup import CrashModel, Step
+from shoal.lite.simulation.setup import Step
 from shoal.lite.simulation.world import BrokerNode, World
 from shoal.model.topics import TopicPartition
 
@@ -273,10 +273,6 @@ class Mischief:
         leader = self._any_leader() if self._random.random() < 0.5 else None
         node = leader.node if leader else self._one_of(self._world.brokers.values())
         node.fuse.writes_left = self._random.choice((1, 1, 2, 3))
-        # Who has a torn file is not relied on where others are. With real losses among those, one
-        # loss is too many (docs/gaps.md); without any, nothing may ever be missing.
-        is_safe = self._world.setup.crash is CrashModel.PROCESS
-        node.fuse.tears = is_safe and self._random.random() < 0.5
 
     def _light_controller_fuse(self) -> None:
         node = self._one_of(self._world.controllers.values())

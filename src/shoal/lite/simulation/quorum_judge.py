@@ -37,6 +37,11 @@ class QuorumJudge:
         # By offset and epoch: the entry, and the epoch of the one before it.
         self._histories: dict[tuple[int, int], tuple[Entry, int]] = {}
 
+    @property
+    def latest_epoch(self) -> int:
+        """The highest epoch that had a leader."""
+        return max(self._leaders, default=0)
+
     def check(self, process: ControllerProcess) -> None:
         """A controller has done something."""
         raft, node_id = process.raft, process.id
@@ -92,7 +97,7 @@ class QuorumJudge:
         for entry in entries:
             if offset == self._end_offset:
                 self._committed[offset] = entry
-                self._committed_by[offset] = max(self._leaders, default=0)
+                self._committed_by[offset] = self.latest_epoch
                 self._end_offset += entry.count
                 news.append(entry)
                 self._check_majority(offset, entry)

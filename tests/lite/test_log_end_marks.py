@@ -1,0 +1,105 @@
+"""Up to where logs were written, as the next process finds it."""
+
+import os
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from shoal.lite.log.end_marks import FILE_NAME, EndMarks
+from shoal.lite.log.ended import Ended
+from shoal.lite.log.partition_log import PartitionLog
+from shoal.lite.log.settings import LogSettings
+from support.lite_batches import append, batch_of, everything_in
+
+KEY = (UUID(int=1), 0)
+
+
+def known(folder: Path, *keys: tuple[UUID, int], is_believed: bool = True) -> list[int | None]:
+    """As a process finds them that comes after a kill: nobody has closed anything."""
+    marks = EndMarks(folder, is_believed=is_believed)
+    found = [marks.of(key).known for key in keys]
+    marks.close()
+    return found
+
+
+def test_marks_outlive_their_process(tmp_path: Path) -> None:
+    marks = EndMarks(tmp_path, is_believed=True)
+    keys = [(uuid4(), number) for number in range(300)]
+    slots = [marks.of(key) for key in keys]
+    assert all(slot.known is None for slot in slots)
+    for number, slot in enumerate(slots):
+        slot.set(number)
+        slot.set(number + 7)
+    assert known(tmp_path, *keys) == [number + 7 for number in range(300)]
+    assert known(tmp_path, *keys, is_believed=False) == [None] * 300
+    marks.close()
+
+
+def test_a_log_that_was_never_written_to_ends_at_its_begin(tmp_path: Path) -> None:
+    EndMarks(tmp_path, is_believed=True).of(KEY)
+    assert known(tmp_path, KEY) == [0]
+
+
+def test_deleted_logs_leave_no_mark(tmp_path: Path) -> None:
+    marks = EndMarks(tmp_path, is_believed=True)
+    others = [(uuid4(), 0), (uuid4(), 1)]
+    for key in (KEY, *others):
+        marks.of(key).set(5)
+    marks.drop(KEY)
+    marks.keep({others[0]})
+    assert known(tmp_path, KEY, *others) == [None, 5, None]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(4096), b"\xff" * 100])
+def test_what_is_no_mark_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    assert known(tmp_path, KEY) == [None]
+
+
+def written(folder: Path, count: int) -> Path:
+    """A log of so many batches whose process was killed; returns its file."""
+    mark = EndMarks(folder, is_believed=True).of(KEY)
+    log = PartitionLog(folder / "t-0", LogSettings(), ended=Ended.CLEANLY, end_mark=mark)
+    for number in range(count):
+        append(log, batch_of(b"%d" % number, timestamp_ms=1))
+    return folder / "t-0" / f"{0:020}.log"
+
+
+def opened(folder: Path) -> PartitionLog:
+    mark = EndMarks(folder, is_believed=True).of(KEY)
+    return PartitionLog(folder / "t-0", LogSettings(), ended=Ended.KILLED, end_mark=mark)
+
+
+def test_a_torn_write_is_no_loss(tmp_path: Path) -> None:
+    path = written(tmp_path, 5)
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[:30])
+    log = opened(tmp_path)
+    assert not log.cut_mark.is_set
+    assert len(everything_in(log)) == 5
+    log.close()
+
+
+def test_batches_that_are_gone_are_a_loss_until_that_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, 5)
+    os.truncate(path, path.stat().st_size // 5 * 3)
+    for _ in range(2):
+        log = opened(tmp_path)
+        assert log.cut_mark.is_set
+        assert len(everything_in(log)) == 3
+        log.close()
+    log.cut_mark.clear()
+    again = opened(tmp_path)
+    assert not again.cut_mark.is_set
+    again.close()
+
+
+def test_a_cut_that_a_leader_asked_for_is_no_loss(tmp_path: Path) -> None:
+    written(tmp_path, 5)
+    opened(tmp_path).truncate_to(2)
+    log = opened(tmp_path)
+    assert not log.cut_mark.is_set
+    log.truncate_fully(1)
+    again = opened(tmp_path)
+    assert (again.cut_mark.is_set, again.end_offset) == (False, 1)
