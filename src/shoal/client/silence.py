@@ -69,5 +69,5 @@ async def _look(
 
 def _is_replaced(cluster: ClusterMetadata, tp: TopicPartition, node_id: int) -> bool:
     partition = cluster.partition(tp)
-    has_leader = partition is not None and cluster.leader(tp) is not None
-    return has_leader and partition is not None and node_id not in partition.isr
+    is_led = cluster.leader(tp) is not None
+    return is_led and partition is not None and node_id not in partition.isr

@@ -379,7 +379,11 @@ class Replicas:
             except (LogOffline, OSError):
                 is_clean = False
                 _logger.exception("%r was not closed cleanly", partition)
-        self._end_marks.close()
+        try:
+            self._end_marks.close()
+        except OSError:
+            is_clean = False
+            _logger.exception("how far the logs were written is not on the disk")
         return is_clean
 
     def partition(self, key: TopicPartition) -> Partition:
