@@ -13,6 +13,7 @@ from shoal.lite.controller.requests import (
     Heartbeat,
     Reassign,
     RegisterBroker,
+    ReportLosses,
     Request,
     UnregisterBroker,
 )
@@ -134,6 +135,22 @@ def test_an_older_copy_of_a_folder_is_refused_however_often_it_is_started(tries:
     # As a folder that nobody knows it may come in, and is not relied on.
     cluster.ask(replace(copy, directory_id="unknown"))
     assert cluster.partition().lost == (1,)
+
+
+def test_a_late_copy_of_what_a_broker_told_of_its_losses_changes_nothing() -> None:
+    cluster = ControllerCluster(3, properties={"min.insync.replicas": "2"})
+    cluster.create()
+    cluster.kill(1, 2, 3)
+    epoch = cluster.register(1).epoch
+    report = ReportLosses(1, epoch, [cluster.partition().key])
+    cluster.ask(report)
+    assert cluster.partition().in_sync == (2, 3)
+    cluster.start(2)
+    cluster.beat(1)
+    cluster.expand(1)
+    known = cluster.state.snapshot()
+    cluster.ask(report)
+    assert cluster.state.snapshot() == known
 
 
 def test_a_broker_that_ends_by_itself_can_be_started_at_once() -> None:

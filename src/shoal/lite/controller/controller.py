@@ -290,8 +290,10 @@ class Controller:
         in_sync.fail(changes, report)
 
     def _report_losses(self, changes: Changes, report: requests.ReportLosses) -> None:
-        self._present(report.broker_id, report.broker_epoch)
-        in_sync.lose(changes, report)
+        broker = self._present(report.broker_id, report.broker_epoch)
+        if broker.fenced:
+            in_sync.lose(changes, report)
+        # Else it is a late copy: the broker is counted on since, and has got what it lacked.
 
     def _report_log_ends(self, changes: Changes, report: requests.ReportLogEnds) -> None:
         self._present(report.broker_id, report.broker_epoch)
