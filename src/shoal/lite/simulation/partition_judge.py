@@ -188,11 +188,12 @@ class PartitionJudge:
         # A power loss may have brought back to the leader's disk what it had let go of.
         if leaders is None or node.has_lost(self._key) or end_offset > leaders.end_offset:
             return False
-        last = log.at(end_offset - 1)
-        if last is not None and end_offset > leaders.start_offset:
-            is_aligned = leaders.at(end_offset - 1) is last
-        else:
+        if end_offset == log.start_offset:
             is_aligned = end_offset <= leaders.start_offset
+        else:
+            # What the leader has deleted cannot be compared, but whoever has it begins again.
+            is_next = end_offset > leaders.start_offset
+            is_aligned = is_next and leaders.at(end_offset - 1) is log.at(end_offset - 1)
         if is_aligned:
             self._unaligned.discard(broker_id)
             hosted.seen_high_watermark = 0
