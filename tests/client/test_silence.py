@@ -6,11 +6,18 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from shoal.client import silence
 from shoal.client.admin import NewTopic
 from shoal.client.appending import Appendix
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import ConnectionLost
+from shoal.client.metadata import (
+    BrokerAddress,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from shoal.client.results import LATEST
 from shoal.client.sessions import IdempotentSession
 from shoal.lite.cluster import LiteCluster
@@ -121,3 +128,20 @@ async def test_who_is_only_slow_is_waited_for() -> None:
             await asyncio.sleep(2)
             cluster.resume(leader)
             assert (await sending)[TP].is_ok
+
+
+async def test_who_is_in_sync_elsewhere_is_waited_for() -> None:
+    """It has to answer somebody else first, on the same connection, before it can say no."""
+    brokers = {number: BrokerAddress(number, "h", number) for number in (1, 2)}
+
+    def led_by_two(isr: tuple[int, ...]) -> PartitionMetadata:
+        return PartitionMetadata(leader=2, leader_epoch=1, replicas=(1, 2), isr=isr)
+
+    def cluster(other: tuple[int, ...]) -> ClusterMetadata:
+        partitions = {0: led_by_two((2,)), 1: led_by_two(other)}
+        topics = {TP.topic: TopicMetadata(TP.topic, partitions=partitions)}
+        return ClusterMetadata(brokers=brokers, topics=topics)
+
+    assert silence._is_replaced(cluster((2,)), 1, [TP])
+    assert not silence._is_replaced(cluster((1, 2)), 1, [TP])
+    assert not silence._is_replaced(cluster((2,)), 1, [TP, TopicPartition("gone", 0)])

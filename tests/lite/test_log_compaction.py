@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.lite.log import cleaning
 from shoal.lite.log.cleaning import CleanJob
+from shoal.lite.log.end_marks import EndMarks
 from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import unpack_header
 from shoal.lite.log.partition_log import PartitionLog
@@ -275,6 +277,22 @@ def test_no_crash_makes_a_difference(
     assert not list(tmp_path.glob(f"*{cleaning.SWAP_SUFFIX}"))
     assert not list(tmp_path.glob(f"*{cleaning.CLEANED_SUFFIX}"))
     again.close()
+
+
+def test_what_compaction_removed_at_the_begin_is_not_missing(tmp_path: Path) -> None:
+    marks = EndMarks(tmp_path, is_believed=True)
+    key = (UUID(int=1), 0)
+    log = PartitionLog(tmp_path / "t", SETTINGS, ended=Ended.CLEANLY, end_mark=marks.of(key))
+    for number in range(30):
+        write(log, [(b"key", b"%d" % number * 60)])
+    compact(log)
+    assert min(int(path.stem) for path in (tmp_path / "t").glob("*.log")) > 0
+    for ended in (Ended.KILLED, Ended.CLEANLY):
+        mark = EndMarks(tmp_path, is_believed=True).of(key)
+        again = PartitionLog(tmp_path / "t", SETTINGS, ended=ended, end_mark=mark)
+        assert (again.cut_mark.is_set, again.lacks_begin) == (False, False)
+        assert (again.start_offset, again.end_offset) == (0, 30)
+        again.close()
 
 
 def test_a_job_does_not_count_once_the_log_was_cut(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.lite.log.end_marks import FILE_NAME, EndMarks
 from shoal.lite.log.ended import Ended
+from shoal.lite.log.flushing import Flusher
 from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
 from support.lite_batches import append, batch_of, everything_in
@@ -103,3 +104,20 @@ def test_a_cut_that_a_leader_asked_for_is_no_loss(tmp_path: Path) -> None:
     log.truncate_fully(1)
     again = opened(tmp_path)
     assert (again.cut_mark.is_set, again.end_offset) == (False, 1)
+
+
+def test_a_loss_is_remembered_although_who_found_it_was_killed_while_it_opened_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, 100)
+    opened(tmp_path).delete_before(50)
+    os.truncate(path, path.stat().st_size // 100 * 40)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flusher, "cut", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path)
+    assert opened(tmp_path).cut_mark.is_set

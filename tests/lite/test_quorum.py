@@ -1,6 +1,7 @@
 """Three controllers in processes of their own: any one of them can be killed, paused, cut off,
 restarted and replaced, and nothing is lost."""
 
+import asyncio
 import shutil
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.lite.async_cluster import AsyncLiteCluster
 from shoal.lite.cluster import LiteCluster, QuorumStatus
 from shoal.model.errors import SystemFailure, UsageError
 from support.lite_clusters import (
@@ -157,6 +159,20 @@ def test_without_a_majority_nothing_changes_and_then_it_goes_on() -> None:
         cluster.restart(lost[0])
         create_topic(cluster, "later", 1, 3)
         assert send(cluster, "later", b"c") == [None]
+
+
+async def test_a_broker_waits_for_controllers_for_longer_than_for_its_predecessor() -> None:
+    times = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
+    async with AsyncLiteCluster(brokers=2, controllers=3, properties=times) as cluster:
+        await cluster.kill(1)
+        for controller_id in (101, 102):
+            await cluster.pause(controller_id)
+        restarting = asyncio.create_task(cluster.restart(1))
+        await asyncio.sleep(3)
+        for controller_id in (101, 102):
+            await cluster.resume(controller_id)
+        await restarting
+        assert {status.state for status in await cluster.status()} == {"running"}
 
 
 def test_everything_is_killed_and_started_again(tmp_path: Path) -> None:

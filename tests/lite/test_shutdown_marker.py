@@ -102,6 +102,12 @@ def test_a_folder_of_an_earlier_version_names_its_last_process(tmp_path: Path) -
     assert (marker.earlier, ended) == (("ran",), Ended.KILLED)
 
 
+def test_who_does_not_vouch_for_its_logs_leaves_them_to_be_looked_through(tmp_path: Path) -> None:
+    first, _ = begun(tmp_path)
+    first.run("process", vouches=False)
+    assert begun(tmp_path)[1] is Ended.UNKNOWN
+
+
 def test_rubbish_is_trusted_in_nothing(tmp_path: Path) -> None:
     sound = {"state": "ended", "boot_id": "b", "incarnation": "i", "directory_id": "f" * 32}
     odd = [{"state": "ended"}, sound | {"directory_id": "f"}, sound | {"begun": 1}]

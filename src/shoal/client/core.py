@@ -121,13 +121,17 @@ class Core:
     async def recent_metadata(self, topics: Iterable[str], *, age_s: float) -> ClusterMetadata:
         """The cluster with these topics as it was at most so long ago.
 
-        Meanwhile others go on with what is known: nobody said that it is out of date.
+        And with all others that anybody here has to do with. Meanwhile others go on with what is
+        known: nobody said that it is out of date.
         """
         self._cache.want(topics)
         async with self._refreshing:
+            wanted = self._cache.wanted
             if self._cache.age_s(asyncio.get_running_loop().time()) > age_s:
-                await self._ask_metadata(sorted(self._cache.wanted))
-        return self._cache.current
+                await self._ask_metadata(sorted(wanted))
+        cluster = self._cache.current
+        known = {name: topic for name, topic in cluster.topics.items() if name in wanted}
+        return replace(cluster, topics=known)
 
     def is_current(self, topics: Iterable[str]) -> bool:
         """Whether `cluster` is young, not distrusted, and has these topics."""

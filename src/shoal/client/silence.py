@@ -6,7 +6,8 @@ it is silent the cluster goes on without it, and says so in its metadata.
 
 Rules of this file:
 - Whoever waits for longer than usual asks who leads now, again and again. If others lead, and the
-  silent one is not even in sync, its connection is given up like one that broke.
+  silent one is in sync with nobody any more, its connection is given up like one that broke. One
+  that is in sync with anybody lives, and may have to answer somebody else first.
 - Nothing is asked while answers come, and those who wait at the same time share what is heard.
 """
 
@@ -60,14 +61,18 @@ async def _look(
     while True:
         with suppress(ClientError):
             cluster = await core.recent_metadata(topics, age_s=_SILENCE_S / 2)
-            if all(_is_replaced(cluster, tp, node_id) for tp in partitions):
+            if _is_replaced(cluster, node_id, partitions):
                 reason = f"{connection.address} does not answer, and others lead in its place"
                 connection.abort(ConnectionLost(reason, sent=True))
                 return
         await asyncio.sleep(_SILENCE_S)
 
 
-def _is_replaced(cluster: ClusterMetadata, tp: TopicPartition, node_id: int) -> bool:
-    partition = cluster.partition(tp)
-    is_led = cluster.leader(tp) is not None
-    return is_led and partition is not None and node_id not in partition.isr
+def _is_replaced(cluster: ClusterMetadata, node_id: int, asked: Collection[TopicPartition]) -> bool:
+    is_in_sync = any(
+        node_id in partition.isr
+        for topic in cluster.topics.values()
+        for partition in topic.partitions.values()
+        if partition.leader in cluster.brokers
+    )
+    return not is_in_sync and all(cluster.leader(tp) is not None for tp in asked)

@@ -149,7 +149,7 @@ class BrokerCore:
         self._is_following = True
         self._left_s.clear()
         self.replicas.open(self.state, self.layers, self._ended)
-        self._marker.run(self.spec.incarnation)
+        self._marker.run(self.spec.incarnation, vouches=not self.replicas.offline)
         self._is_all_new = False
         self._changed.clear()
         self._follow_coordinators()
@@ -161,9 +161,8 @@ class BrokerCore:
             self.replicas.losses_told()
 
     async def _registered(self, port: int) -> Registered:
-        # A process before this one may have ended unseen; then its session ends soon.
         patience_s = _SESSIONS_WAITED * self.layers.integer("broker.session.timeout.ms") / 1000
-        deadline_s = asyncio.get_running_loop().time() + patience_s
+        deadline_s: float | None = None
         while True:
             # The metadata here may be behind; a refusal comes with what was missing.
             before = self.state.brokers.get(self.spec.broker_id)
@@ -182,8 +181,11 @@ class BrokerCore:
             try:
                 return await self._submitted(request)
             except Refused as refused:
-                is_late = asyncio.get_running_loop().time() >= deadline_s
-                if refused.code not in _PASSING or is_late:
+                # A process before this one may have ended unseen; then its session ends soon. From
+                # the first answer on: controllers that are not there yet are waited for.
+                now_s = asyncio.get_running_loop().time()
+                deadline_s = now_s + patience_s if deadline_s is None else deadline_s
+                if refused.code not in _PASSING or now_s >= deadline_s:
                     raise self._refused(refused) from refused
             await asyncio.sleep(_RETRY_S)
 

@@ -183,6 +183,9 @@ class Replicas:
         if key in self.offline:
             return None
         try:
+            if _topic_id_in(folder) not in {None, record.topic_id}:
+                # Of a topic that was deleted while its log could not be opened.
+                shutil.rmtree(folder)
             end_mark = self._end_marks.of(record.key)
             log = PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
             _write_partition_metadata(folder, record.topic_id)
@@ -223,10 +226,9 @@ class Replicas:
     def _is_stray(self, state: ClusterState, folder: Path) -> bool:
         if folder.name.endswith(_DELETED_SUFFIX):
             return True
-        with suppress(OSError, ValueError):
-            text = (folder / PARTITION_METADATA).read_text()
-            encoded = text.rpartition("topic_id: ")[2].strip()
-            topic_id = UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
+        if (topic_id := _topic_id_in(folder)) is None:
+            return False
+        with suppress(ValueError):
             name, _, index = folder.name.rpartition("-")
             if state.topic_names.get(topic_id) != name:
                 return True
@@ -370,7 +372,7 @@ class Replicas:
         for task in list(self._tasks):
             task.cancel()
         self._write_marks()
-        is_clean = True
+        is_clean = not self.offline
         for partition in self.partitions.values():
             partition.leave()
             try:
@@ -414,6 +416,15 @@ def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:
     if not path.exists():
         content = f"version: 0\ntopic_id: {kafka_uuid(topic_id)}"
         replace_file(path, content.encode(), durable=False)
+
+
+def _topic_id_in(folder: Path) -> UUID | None:
+    """The topic that a folder is tied to; None if that is not known."""
+    with suppress(OSError, ValueError):
+        text = (folder / PARTITION_METADATA).read_text()
+        encoded = text.rpartition("topic_id: ")[2].strip()
+        return UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
+    return None
 
 
 def kafka_uuid(value: UUID) -> str:

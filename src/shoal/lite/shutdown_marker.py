@@ -58,12 +58,16 @@ class ShutdownMarker:
         self._write()
         return ended
 
-    def run(self, incarnation: str) -> None:
-        """To be called when all logs are open, before anything is written to them."""
+    def run(self, incarnation: str, *, vouches: bool = True) -> None:
+        """To be called when all logs are open, before anything is written to them.
+
+        Who could not open some of them does not vouch for how they were left: whatever becomes
+        of this process, the next one looks through all of them.
+        """
         self._is_running = True
         self._last = {
             "state": "running",
-            "boot_id": current_boot_id(),
+            "boot_id": current_boot_id() if vouches else "",
             "incarnation": incarnation,
         }
         self._begun = []

@@ -85,7 +85,12 @@ def test_after_an_unclean_election_deleted_offsets_are_written_again() -> None:
 
 @pytest.mark.parametrize(
     ("leader_start", "actions"),
-    [(0, [TruncateFully(0)]), (1, [TruncateFully(1)]), (2, []), (3, [AdvanceStart(3)])],
+    [
+        (0, [TruncateFully(0)]),
+        (1, [TruncateFully(1)]),
+        (2, [AdvanceStart(2)]),
+        (3, [AdvanceStart(3)]),
+    ],
 )
 def test_who_lacks_the_begin_of_its_log_gets_it_from_a_leader_that_has_it(
     leader_start: int, actions: list[FollowerAction]

@@ -207,7 +207,8 @@ def _registration(body: Any, tag: bytes | None) -> RegisterBroker:
         raise Malformed("a broker has one listener, one folder and an incarnation")
     try:
         boot_id, clean_incarnation, names = ("", None, ()) if tag is None else json.loads(tag)
-        earlier = tuple(map(str, names))
+        # Brokers of an earlier version tell something else here.
+        earlier = tuple(map(str, names)) if isinstance(names, list) else ()
     except (ValueError, TypeError) as error:
         raise Malformed(f"a registration does not say how the last one ended: {error}") from error
     [listener], [directory] = body.listeners, body.log_dirs

@@ -111,8 +111,7 @@ class PartitionLog:
         self._flusher = Flusher(folder)
         self._first_dirty = 0
         self._recover(ended)
-        if self.end_offset < (self._end_mark.known or 0):
-            self.cut_mark.set()
+        self._look_for_loss()
         self._end_mark.set(self.end_offset)
         self._first_dirty = min(cleaned_until(folder), self.end_offset)
 
@@ -127,7 +126,7 @@ class PartitionLog:
             ended = Ended.UNKNOWN
             self._flusher.recovery_point = 0
         bases = bases_from_start(self.folder, self.start_offset) or [self.start_offset]
-        if bases[0] > self.start_offset:
+        if bases[0] > self.start_offset and not self._may_have_gaps:
             missing = f"{self.start_offset} to {bases[0] - 1}"
             _logger.warning("%s: the records at offsets %s are missing", self.folder, missing)
             self.cut_mark.set()
@@ -149,6 +148,7 @@ class PartitionLog:
             # The file may be older than the cut of a log; the batches tell it anew.
             self.epochs.cut_end(unsure[0])
         self._open_unsure(unsure, checks_all=ended is Ended.UNKNOWN)
+        self._look_for_loss()
         self._cut_half_unit()
         if self.end_offset < self.start_offset:
             self._start_over()
@@ -241,6 +241,10 @@ class PartitionLog:
         segment.seal()
         self._flusher.sealed(segment)
         return True
+
+    def _look_for_loss(self) -> None:
+        if self.end_offset < (self._end_mark.known or 0):
+            self.cut_mark.set()
 
     def _note_cut(self) -> None:
         # Where it is known how far the log was written, the end of what is left tells more.
@@ -528,7 +532,7 @@ class PartitionLog:
     def delete_before(self, offset: int) -> None:
         """Make `offset` the first that can be read; whole segments below it are removed."""
         self._require_online()
-        if offset <= self.start_offset:
+        if offset < self.start_offset or (offset == self.start_offset and not self.lacks_begin):
             return
         try:
             self._start_at(offset)

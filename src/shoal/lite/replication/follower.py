@@ -161,7 +161,7 @@ class FollowerPartition:
     ) -> list[FollowerAction]:
         log, actions = self.log, list[FollowerAction]()
         if answer.first_offset is None or answer.first_offset >= log.end_offset:
-            if answer.log_start_offset > log.start_offset:
+            if answer.log_start_offset > log.start_offset or log.lacks_begin:
                 # First, so that a crash cannot leave both what is committed and what was
                 # deleted before anyone could compare it.
                 actions.append(AdvanceStart(min(answer.log_start_offset, log.end_offset)))
