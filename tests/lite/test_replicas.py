@@ -13,7 +13,7 @@ from shoal.lite.controller.records import NO_LEADER, PartitionRecord, TopicRecor
 from shoal.lite.controller.requests import Request
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.log.ended import Ended
-from shoal.lite.replicas import Replicas
+from shoal.lite.replicas import HIGH_WATERMARKS, Replicas
 from shoal.model.topics import TopicPartition
 from support.lite_batches import append, batch_of, everything_in
 
@@ -89,3 +89,19 @@ async def test_who_could_not_open_a_log_does_not_vouch_for_it(tmp_path: Path) ->
     second = opened(tmp_path, state_of(1), Ended.CLEANLY)
     assert not await second.close()
     trouble.rmdir()
+
+
+async def test_a_loss_that_was_told_is_not_told_again(tmp_path: Path) -> None:
+    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    write(first, b"a", b"b", b"c")
+    await first.close()
+    marks = tmp_path / HIGH_WATERMARKS
+    marks.write_text("0\n1\nt 0 3\n")
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(b"")
+    second = opened(tmp_path, state_of(1), Ended.KILLED)
+    assert second.losses() is not None
+    second.losses_told()
+    # Whoever comes after a kill now finds no trace of it.
+    assert "t 0 0" in marks.read_text()
+    assert not second.partitions[FIRST].log.cut_mark.is_set
+    await second.close()

@@ -121,7 +121,9 @@ class Replicas:
         return requests.ReportLosses(self.broker_id, self.broker_epoch, keys)
 
     def losses_told(self) -> None:
-        """The controller knows of all losses: the next process need not tell it again."""
+        """The controller knows of all losses: the next process must not tell it again."""
+        # What was written down before a loss would tell of it once more.
+        self._write_marks()
         for partition in self._lost:
             partition.log.cut_mark.clear()
         self._lost.clear()

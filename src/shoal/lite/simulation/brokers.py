@@ -223,6 +223,8 @@ class BrokerProcess(Process):
 
     def _has_told(self) -> None:
         """From now on it may be counted on."""
+        if self._untold:
+            self.write_down()
         self._untold = []
         self.disk.cut.clear()
         self.world.judge.told_of_damage(self)
