@@ -52,6 +52,16 @@ def remove_folder(log: Path) -> None:
     log.parent.rmdir()
 
 
+def assert_all_is_there_again(cluster: LiteCluster) -> None:
+    cluster.start()
+    try:
+        await_values(cluster, "t", VALUES)
+        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        eventually(lambda: replicas_are_equal(cluster, "t"))
+    finally:
+        cluster.stop()
+
+
 @pytest.mark.parametrize(
     ("ends", "damage"),
     [
@@ -78,13 +88,7 @@ def test_what_one_disk_lost_the_others_have(
         cluster.stop()
     [log] = (tmp_path / "c" / f"broker-{leader}" / "t-0").glob("*.log")
     damage(log)
-    cluster.start()
-    try:
-        await_values(cluster, "t", VALUES)
-        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
-        eventually(lambda: replicas_are_equal(cluster, "t"))
-    finally:
-        cluster.stop()
+    assert_all_is_there_again(cluster)
 
 
 @pytest.mark.parametrize(("damage", "place"), [(cut, 1), (Path.unlink, 1), (Path.unlink, 0)])
@@ -104,13 +108,7 @@ def test_what_is_missing_at_the_begin_or_in_the_middle_of_a_log_the_others_have(
     logs = sorted((tmp_path / "c" / f"broker-{leader}" / "t-0").glob("*.log"))
     assert len(logs) > 2
     damage(logs[place])
-    cluster.start()
-    try:
-        await_values(cluster, "t", VALUES)
-        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
-        eventually(lambda: replicas_are_equal(cluster, "t"))
-    finally:
-        cluster.stop()
+    assert_all_is_there_again(cluster)
 
 
 @pytest.mark.parametrize("damage", [cut, cut_and_open, remove_folder])
@@ -163,11 +161,5 @@ def test_a_write_that_a_kill_tore_is_no_loss_and_a_cut_is(tmp_path: Path) -> Non
     with (tmp_path / "c" / f"broker-{torn}" / "t-0" / f"{0:020}.log").open("ab") as log:
         log.write(bytes(8) + b"half a batch")
     take_batches(tmp_path / "c" / f"broker-{leader}" / "t-0" / f"{0:020}.log")
-    cluster.start()
-    try:
-        # Only one of the two has lost something, and the other one is relied on.
-        await_values(cluster, "t", VALUES)
-        eventually(lambda: in_sync(cluster, "t") == {1, 2, 3})
-        eventually(lambda: replicas_are_equal(cluster, "t"))
-    finally:
-        cluster.stop()
+    # Only one of the two has lost something, and the other one is relied on.
+    assert_all_is_there_again(cluster)

@@ -86,9 +86,7 @@ class ShutdownMarker:
             directory_id = UUID(content["directory_id"]).hex
             # Folders of earlier versions did not name them.
             begun = list(map(str, content.get("begun", [])))
-        except FileNotFoundError:
-            return Ended.UNKNOWN
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return Ended.UNKNOWN
         self._last, self.directory_id, self._begun = last, directory_id, begun
         if last["state"] == "ended":

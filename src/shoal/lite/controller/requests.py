@@ -29,10 +29,10 @@ class Request(Generic[A_co]):
 
 # Brokers
 
-# What a heartbeat is refused with where the controller counts on another process, or on none:
-# who hears it has no place any more, and ends.
 # The epoch of a broker that is not registered.
 NO_EPOCH = -1
+# What a heartbeat is refused with where the controller counts on another process, or on none:
+# who hears it has no place any more, and ends.
 DISMISSALS = frozenset({Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED})
 
 
