@@ -3,7 +3,8 @@
 import multiprocessing
 import multiprocessing.connection
 import os
-import threading
+
+from shoal.runtime.tasks import start_thread
 
 
 def end_with_parent() -> None:
@@ -19,4 +20,5 @@ def end_with_parent() -> None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+    # Unwatched, this process could outlive its parent: rather end now.
+    start_thread("end-with-parent", watch, on_failure=lambda _: os._exit(1))

@@ -1,0 +1,316 @@
+"""The one way to run work in the background: tasks, threads and repeating timers.
+
+    keep_running   endless work; after an unexpected error it is restarted with backoff
+    run_once       work with an end that nobody awaits; after an error `on_failure` decides
+    run_awaited    a task whose owner awaits it: the error reaches the owner
+    call_every     a repeating timer; a call that fails does not stop the next one
+    start_thread   a thread; after an error `on_failure` decides
+
+Rules of this file:
+- An unexpected error is logged with its traceback and counted, by the name of the work. The same
+  error of the same work is logged once a minute at most; the log says how often it occurred.
+- The policy is explicit at each start: restart, or call `on_failure`, which stops the owner or
+  fails those who wait (fail-stop). `log_only` is for work on which nothing depends.
+- A cancelled task stays cancelled. KeyboardInterrupt and SystemExit pass.
+- Names are few: a kind of work, with the id of a node at most, never of a partition or client.
+- Errors in other callbacks of an event loop are logged and counted by `report_unhandled_errors`.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+OnFailure = Callable[[Exception], None]
+# The same error of the same work is logged again after this long.
+_LOG_AGAIN_S = 60.0
+_UNHANDLED = "event loop callback"
+_logger = logging.getLogger(__name__)
+
+
+class Backoff(NamedTuple):
+    """How long a failed task waits before it is restarted; doubled with every failure in a row."""
+
+    first_s: float = 0.1
+    longest_s: float = 10.0
+
+    def after(self, pause_s: float) -> float:
+        return min(pause_s * 2, self.longest_s)
+
+
+DEFAULT_BACKOFF = Backoff()
+
+
+class InjectedFailure(Exception):
+    """An error that a test asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """How often work failed unexpectedly in this process, and how the last time."""
+
+    name: str
+    count: int
+    last_error: str
+    last_failed_s: float  # since the Unix epoch
+
+
+class FailureLog:
+    """Counts unexpected errors and decides which of them are logged. Safe in any thread."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._counts: dict[str, FailureCount] = {}
+        # When an error was last logged, and how often it came since, by work and kind of error.
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def record(self, name: str, error: BaseException, consequence: str) -> None:
+        """Count an unexpected error, and log it unless it was logged a moment ago."""
+        text = f"{type(error).__name__}: {error}"
+        with self._lock:
+            before = self._counts.get(name)
+            count = 1 if before is None else before.count + 1
+            self._counts[name] = FailureCount(name, count, text, time.time())
+            missed = self._missed(name, type(error).__qualname__)
+        if missed is None:
+            return
+        repeats = f" ({missed} more since the last report)" if missed else ""
+        _logger.error(
+            "%s failed with an unexpected error: %s%s; %s",
+            name,
+            text,
+            repeats,
+            consequence,
+            exc_info=error,
+        )
+
+    def _missed(self, name: str, kind: str) -> int | None:
+        """How many were not logged since the last one; None if this one must not be either."""
+        now_s = self._now_s()
+        logged_s, missed = self._logged.get((name, kind), (None, 0))
+        if logged_s is not None and now_s - logged_s < _LOG_AGAIN_S:
+            self._logged[name, kind] = (logged_s, missed + 1)
+            return None
+        self._logged[name, kind] = (now_s, 0)
+        return missed
+
+    def counts(self) -> list[FailureCount]:
+        with self._lock:
+            return [replace(self._counts[name]) for name in sorted(self._counts)]
+
+
+_failures = FailureLog()
+# Endless work that runs now, and repeating timers, for `inject_failure`.
+_running: dict[str, list["_KeptRunning | RepeatingCall"]] = {}
+# The event loop keeps only weak references to its tasks.
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def failure_counts() -> list[FailureCount]:
+    """Every kind of work that failed unexpectedly in this process."""
+    return _failures.counts()
+
+
+def record_failure(name: str, error: BaseException, consequence: str) -> None:
+    """Log and count an unexpected error that was caught elsewhere; say what happens next."""
+    _failures.record(name, error, consequence)
+
+
+def log_only(_error: Exception) -> None:
+    """The policy for work on which nothing depends: it was logged and counted, that is all."""
+
+
+def inject_failure(name: str) -> int:
+    """Let work fail as if by an unexpected error; returns how many tasks and timers it hit."""
+    found = list(_running.get(name, ()))
+    for each in found:
+        each.inject(InjectedFailure(f"{name} was asked to fail"))
+    return len(found)
+
+
+# Tasks
+
+
+def keep_running(
+    name: str,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    *,
+    backoff: Backoff = DEFAULT_BACKOFF,
+) -> "asyncio.Task[None]":
+    """Run endless work; after an unexpected error call `work` again, with a growing pause."""
+    kept = _KeptRunning(name, work, backoff)
+    kept.task = _start(name, kept.run())
+    return kept.task
+
+
+def run_once(
+    name: str, work: Coroutine[Any, Any, None], *, on_failure: OnFailure
+) -> "asyncio.Task[None]":
+    """Run work that nobody awaits. The task itself never raises: `on_failure` gets the error."""
+    return _start(name, _run_once(name, work, on_failure))
+
+
+def run_awaited(name: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Run work beside its owner, which awaits the task and gets its result or error."""
+    return _start(name, work)
+
+
+def _start(name: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    return task
+
+
+class _KeptRunning:
+    def __init__(
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], backoff: Backoff
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._backoff = backoff
+        self._injected: InjectedFailure | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        running = _running.setdefault(self._name, [])
+        running.append(self)
+        try:
+            await self._run()
+        finally:
+            running.remove(self)
+
+    async def _run(self) -> None:
+        backoff = self._backoff
+        pause_s = backoff.first_s
+        while True:
+            started_s = time.monotonic()
+            try:
+                await self._attempt()
+            except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+                if time.monotonic() - started_s > backoff.longest_s:
+                    # It worked for a while: this is another failure, not the same again.
+                    pause_s = backoff.first_s
+                _failures.record(self._name, error, f"it is restarted in {pause_s:g} s")
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = backoff.after(pause_s)
+
+    async def _attempt(self) -> None:
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            injected, self._injected = self._injected, None
+            if injected is None or self.task is None or self.task.uncancel():
+                raise
+            raise injected from None
+
+    def inject(self, error: InjectedFailure) -> None:
+        if self.task is not None:
+            self._injected = error
+            self.task.cancel()
+
+
+async def _run_once(name: str, work: Coroutine[Any, Any, None], on_failure: OnFailure) -> None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+        _handle(name, error, on_failure)
+
+
+def _handle(name: str, error: Exception, on_failure: OnFailure) -> None:
+    is_ignored = on_failure is log_only
+    consequence = "nothing depends on it" if is_ignored else "what depends on it is stopped"
+    _failures.record(name, error, consequence)
+    try:
+        on_failure(error)
+    except Exception as second:  # noqa: BLE001 - as above
+        _failures.record(f"{name} (handling its failure)", second, "nothing more is done")
+
+
+# Timers
+
+
+class RepeatingCall:
+    """Calls a function again and again, with a pause that is asked for before each call."""
+
+    def __init__(self, name: str, pause_s: Callable[[], float], work: Callable[[], None]) -> None:
+        self._name = name
+        self._pause_s = pause_s
+        self._work = work
+        self._injected: InjectedFailure | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        _running.setdefault(name, []).append(self)
+        self._arm()
+
+    def cancel(self) -> None:
+        """Make no further call."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            _running[self._name].remove(self)
+
+    def inject(self, error: InjectedFailure) -> None:
+        self._injected = error
+
+    def _arm(self) -> None:
+        self._timer = self._loop.call_later(self._pause_s(), self._call)
+
+    def _call(self) -> None:
+        try:
+            self._raise_injected()
+            self._work()
+        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+            _failures.record(self._name, error, "it is called again at its next time")
+        if self._timer is not None:
+            self._arm()
+
+    def _raise_injected(self) -> None:
+        injected, self._injected = self._injected, None
+        if injected is not None:
+            raise injected
+
+
+def call_every(name: str, pause_s: Callable[[], float], work: Callable[[], None]) -> RepeatingCall:
+    """Call `work` again and again in this event loop until the result is cancelled."""
+    return RepeatingCall(name, pause_s, work)
+
+
+def report_unhandled_errors(loop: asyncio.AbstractEventLoop) -> None:
+    """Log and count what callbacks of this loop raise, and tasks whose error nobody took."""
+
+    def report(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+            return
+        source = context.get("task") or context.get("future") or context.get("handle") or ""
+        _failures.record(_UNHANDLED, error, f"{context.get('message', '')} {source}".strip())
+
+    loop.set_exception_handler(report)
+
+
+# Threads
+
+
+def start_thread(
+    name: str, work: Callable[[], None], *, on_failure: OnFailure, is_daemon: bool = True
+) -> threading.Thread:
+    """Run work in a thread of its own. `on_failure` is called in that thread."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+            _handle(name, error, on_failure)
+
+    thread = threading.Thread(target=run, name=name, daemon=is_daemon)
+    thread.start()
+    return thread

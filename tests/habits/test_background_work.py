@@ -1,0 +1,109 @@
+"""Background work starts in one place, `shoal.runtime.tasks`, which lets nothing die silently."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+HOME = "shoal/runtime/tasks.py"
+STARTERS = {"create_task", "ensure_future", "TaskGroup", "Thread", "InheritableThread", "Timer"}
+ALLOWED: dict[str, str] = {
+    "shoal/client/consumer.py": "not moved yet",
+    "shoal/client/group_consumer.py": "not moved yet",
+    "shoal/client/membership.py": "not moved yet",
+    "shoal/client/pool.py": "not moved yet",
+    "shoal/client/producer.py": "not moved yet",
+    "shoal/client/race.py": "not moved yet",
+    "shoal/client/sender.py": "not moved yet",
+    "shoal/client/silence.py": "not moved yet",
+    "shoal/experiment/alone.py": "not moved yet",
+    "shoal/faults/executor.py": "not moved yet",
+    "shoal/faults/network.py": "not moved yet",
+    "shoal/lite/async_cluster.py": "not moved yet",
+    "shoal/lite/broker.py": "not moved yet",
+    "shoal/lite/cleaner.py": "not moved yet",
+    "shoal/lite/connection.py": "not moved yet",
+    "shoal/lite/controller/host.py": "not moved yet",
+    "shoal/lite/controller/peers.py": "not moved yet",
+    "shoal/lite/controller/process.py": "not moved yet",
+    "shoal/lite/coordinator/host.py": "not moved yet",
+    "shoal/lite/coordinator/seat.py": "not moved yet",
+    "shoal/lite/core.py": "not moved yet",
+    "shoal/lite/facade.py": "not moved yet",
+    "shoal/lite/groups/shard.py": "not moved yet",
+    "shoal/lite/housekeeping.py": "not moved yet",
+    "shoal/lite/pytest_plugin.py": "not moved yet",
+    "shoal/lite/quorum.py": "not moved yet",
+    "shoal/lite/replica_fetcher.py": "not moved yet",
+    "shoal/lite/replicas.py": "not moved yet",
+    "shoal/lite/supervisor.py": "not moved yet",
+    "shoal/lite/trace/frames.py": "not moved yet",
+    "shoal/lite/transactions/coordinator.py": "not moved yet",
+    "shoal/lite/transactions/markers.py": "not moved yet",
+    "shoal/mirror/command.py": "not moved yet",
+    "shoal/mirror/copier.py": "not moved yet",
+    "shoal/mirror/flow.py": "not moved yet",
+    "shoal/mirror/runner.py": "not moved yet",
+    "shoal/net/control.py": "not moved yet",
+    "shoal/net/proxy.py": "not moved yet",
+    "shoal/pipeline/placement.py": "not moved yet",
+    "shoal/pipeline/session.py": "not moved yet",
+    "shoal/pipeline/source/reading.py": "not moved yet",
+    "shoal/systems/meters.py": "not moved yet",
+    "shoal/workers/control.py": "not moved yet",
+    "shoal/workers/mirror_team.py": "not moved yet",
+    "shoal/workers/supervisor.py": "not moved yet",
+    "shoal/workers/watchdog.py": "not moved yet",
+    "shoal/workload/chores.py": "not moved yet",
+    "shoal/workload/consumer.py": "not moved yet",
+    "shoal/workload/fetcher.py": "not moved yet",
+    "shoal/workload/librdkafka.py": "not moved yet",
+    "shoal/workload/scan.py": "not moved yet",
+}
+
+
+def starts_of(text: str) -> Iterator[int]:
+    """Lines that start a task or a thread."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else ""
+            name = function.id if isinstance(function, ast.Name) else name
+            if name in STARTERS:
+                yield node.lineno
+
+
+def offenders() -> dict[str, list[int]]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if name != HOME and (lines := list(starts_of(path.read_text(encoding="utf-8")))):
+            found[name] = lines
+    return found
+
+
+def test_background_work_starts_in_one_place() -> None:
+    assert {name: lines for name, lines in offenders().items() if name not in ALLOWED} == {}
+
+
+def test_every_exception_is_needed_and_has_a_reason() -> None:
+    assert set(ALLOWED) <= set(offenders())
+    assert all(ALLOWED.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "asyncio.create_task(work())",
+        "asyncio.get_running_loop().create_task(work())",
+        "self._loop.create_task(work())",
+        "asyncio.ensure_future(work())",
+        "asyncio.TaskGroup()",
+        "threading.Thread(target=work)",
+        "Thread(target=work)",
+    ],
+)
+def test_a_planted_start_is_found(line: str) -> None:
+    assert list(starts_of(f"x = 1\n{line}\n")) == [2]
