@@ -1,6 +1,7 @@
 """Configuration files of MirrorMaker 2: taken as they are, and what has no effect is named."""
 
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,112 @@ def test_what_is_wrong_is_named(changes: dict[str, str | None], message: str) ->
     given = {key: value for key, value in {**good, **changes}.items() if value is not None}
     with pytest.raises(ConfigError, match=message):
         mirror_file(given)
+
+
+BASE = {
+    "clusters": "A,B",
+    "A.bootstrap.servers": "h:1",
+    "B.bootstrap.servers": "h:2",
+    "A->B.enabled": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "attribute", "expected"),
+    [
+        ("A.consumer.auto.offset.reset", "latest", "start", "latest"),
+        ("consumer.auto.offset.reset", "latest", "start", "latest"),
+        ("A->B.consumer.auto.offset.reset", "LATEST", "start", "latest"),
+        ("source.consumer.auto.offset.reset", "latest", "start", "latest"),
+        ("A.consumer.fetch.max.bytes", "1000", "limits.fetch_bytes", 1000),
+        ("A.fetch.max.bytes", "1000", "limits.fetch_bytes", 1000),
+        ("A.consumer.fetch.min.bytes", "5000", "limits.fetch_min_bytes", 5000),
+        ("A.consumer.fetch.max.wait.ms", "50", "limits.fetch_wait_ms", 50),
+        ("A.consumer.max.partition.fetch.bytes", "77", "limits.partition_bytes", 77),
+        ("B.producer.max.request.size", "4000", "limits.request_bytes", 4000),
+        ("B.producer.buffer.memory", "9000", "limits.queue_bytes", 9000),
+        ("B.producer.compression.type", "zstd", "copy.deep.compression_type", "zstd"),
+        ("B.producer.batch.size", "999", "copy.deep.batch_size_bytes", 999),
+        ("B.producer.linger.ms", "33", "copy.deep.linger_ms", 33),
+        ("target.producer.linger.ms", "33", "copy.deep.linger_ms", 33),
+        ("A->B.producer.linger.ms", "33", "copy.deep.linger_ms", 33),
+    ],
+)
+def test_what_consumers_and_producers_would_do_the_mirror_does(
+    key: str, value: str, attribute: str, expected: object
+) -> None:
+    found = mirror_file({**BASE, "use.raw.bytes": "false", key: value})
+    assert attrgetter(attribute)(found.flows[0]) == expected
+    assert (found.without_effect, found.only_deep) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "A.consumer.isolation.level",
+        "A.consumer.check.crcs",
+        "A.consumer.group.id",
+        "A.consumer.session.timeout.ms",
+        "A.consumer.max.poll.records",
+        # Of the other side of the flow.
+        "B.consumer.auto.offset.reset",
+        "B.consumer.fetch.max.bytes",
+        "A.producer.compression.type",
+        "A.producer.max.request.size",
+        "B.producer.acks",
+        "B.producer.enable.idempotence",
+        "B.producer.delivery.timeout.ms",
+        "B.producer.transaction.timeout.ms",
+        "C.consumer.fetch.max.bytes",
+    ],
+)
+def test_every_other_key_is_named(key: str) -> None:
+    assert mirror_file({**BASE, key: "1"}).without_effect == [key]
+
+
+def test_keys_for_deep_copies_are_named_where_nothing_is_copied_deep() -> None:
+    keys = {"B.producer.compression.type": "zstd", "linger.ms": "3", "B.batch.size": "9"}
+    assert mirror_file({**BASE, **keys}).only_deep == sorted(keys)
+    assert mirror_file({**BASE, **keys, "shoal.deep.topics": "logs"}).only_deep == []
+
+
+def test_the_narrower_key_wins() -> None:
+    wide = {"consumer.fetch.max.bytes": "1", "A.fetch.max.bytes": "2"}
+    (flow,) = mirror_file({**BASE, **wide}).flows
+    assert flow.limits.fetch_bytes == 2
+    (flow,) = mirror_file({**BASE, **wide, "A.consumer.fetch.max.bytes": "3"}).flows
+    assert flow.limits.fetch_bytes == 3
+    (flow,) = mirror_file(
+        {**BASE, "A.consumer.auto.offset.reset": "latest", "shoal.start": "earliest"}
+    ).flows
+    assert flow.start == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("A.consumer.auto.offset.reset", "none", "auto.offset.reset = none cannot be followed"),
+        ("A.consumer.fetch.max.bytes", "many", "fetch.max.bytes must be a whole number"),
+        ("B.producer.max.request.size", "0", "max.request.size must be at least 1"),
+        ("shoal.max.bytes.per.s", "-1", "must be a whole number"),
+    ],
+)
+def test_bad_values_of_clients_are_refused(key: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mirror_file({**BASE, key: value})
+
+
+def test_secrets_come_from_other_files(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("password = hidden")
+    path = tmp_path / "mm2.properties"
+    lines = [f"{key} = {value}" for key, value in BASE.items()]
+    lines += [
+        "config.providers = file",
+        "config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider",
+        f"B.sasl.password = ${{file:{secrets}:password}}",
+    ]
+    path.write_text("\n".join(lines))
+    found = read_mirror_file(path)
+    assert found.flows[0].target["sasl.password"] == "hidden"
+    assert found.without_effect == []

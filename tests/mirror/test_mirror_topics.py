@@ -15,6 +15,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.naming import Naming
+from shoal.mirror.properties import mirror_file
 from shoal.mirror.verify import verify
 from shoal.model.errors import UsageError
 from support.mirror_runs import (
@@ -97,6 +98,29 @@ async def test_a_topic_that_comes_later_is_copied_from_its_first_record(
         status = await mirror.copied(20)
     assert status.counts.records == 20
     _check_arrived(target, "late-new", values("new"))
+
+
+async def test_a_file_that_resets_to_latest_copies_only_what_comes(
+    source: str, target: str
+) -> None:
+    await make(source, "reset")
+    fill(source, "reset", values("old"))
+    (config,) = mirror_file(
+        {
+            "clusters": "A,B",
+            "A.bootstrap.servers": source,
+            "B.bootstrap.servers": target,
+            "A->B.enabled": "true",
+            "A->B.topics": "reset",
+            "A.consumer.auto.offset.reset": "latest",
+            "emit.heartbeats.enabled": "false",
+        }
+    ).flows
+    async with running(config) as mirror:
+        await mirror.until(lambda status: bool(status.positions))
+        fill(source, "reset", values("new"))
+        await mirror.copied(20)
+    _check_arrived(target, "A.reset", values("new"))
 
 
 async def test_a_renamed_topic_goes_on_after_a_stop(source: str, target: str) -> None:

@@ -12,7 +12,7 @@ from support.topic_reader import read_topic
 PARTITIONS = 4
 RECORDS = 1500  # in each
 # About three seconds for all.
-BYTES_PER_S = 100_000
+BYTES_PER_S = 200_000
 
 
 def values(partition: int) -> list[str]:

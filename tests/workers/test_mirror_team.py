@@ -151,3 +151,13 @@ def test_the_command_with_workers_is_one_process_tree(source: str, target: str) 
     assert process.returncode == 0
     assert found.count == PARTITIONS * RECORDS
     check_copy(target, "team-command")
+
+
+def test_a_limit_is_for_all_workers_together(source: str, target: str) -> None:
+    """As many bytes per second as one process would send, however many workers there are."""
+    config = prepared(source, target, "team-limit")
+    marks: list[float] = []
+    status = asyncio.run(copied(config, _team(), lambda: marks.append(time.monotonic())))
+    took_s = time.monotonic() - marks[0]
+    # The mark is set at a quarter. A request may already be on its way then.
+    assert 0.7 * status.counts.bytes <= config.limits.max_bytes_per_s * (took_s + 0.3)

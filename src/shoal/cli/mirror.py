@@ -91,7 +91,7 @@ def _both_clusters(command: Command) -> Command:
     "--max-bytes-per-s",
     type=click.IntRange(min=0),
     default=0,
-    help="Send no faster than this on average; 0 for no limit.",
+    help="Send no faster than this on average, all workers together; 0 for no limit.",
 )
 @click.option(
     "--handler",
@@ -180,6 +180,11 @@ def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
             raise UsageError(f"{flag} is for one flow, and the file has several")
     if found.without_effect:
         console.say(f"without effect here: {', '.join(found.without_effect)}")
+    if found.only_deep:
+        console.say(
+            f"without effect here, since no topic is copied deep (shoal.deep.topics, or "
+            f"use.raw.bytes = false): {', '.join(found.only_deep)}"
+        )
     common = {name: options[name] for name in _BESIDE_FILE}
     return [replace(flow, **common) for flow in found.flows]
 

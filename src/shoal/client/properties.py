@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.client.config_providers import resolve_references
 from shoal.model.errors import ConfigError
 
 _METADATA_KEY = "property"
@@ -62,7 +63,11 @@ def declared_properties(cls: type) -> dict[str, Property]:
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
-    """The pairs of a Java `.properties` file."""
+    """The pairs of a Java `.properties` file, with references to config providers resolved."""
+    return resolve_references(_load_pairs(path), _load_pairs)
+
+
+def _load_pairs(path: str | Path) -> dict[str, str]:
     import javaproperties
 
     try:

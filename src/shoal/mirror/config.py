@@ -43,19 +43,14 @@ class MirrorLimits:
     queue_bytes: int = 32 << 20
     # One request to the target; brokers accept 100 MiB by default.
     request_bytes: int = 8 << 20
-    # What is sent to the target in a second, on average; 0 for no limit.
+    # What the whole mirror, all its workers together, sends to the target in a second, on
+    # average; 0 for no limit.
     max_bytes_per_s: int = 0
-    # How long the source may wait for data before it answers with nothing.
+    # How long the source may wait for this much data before it answers with less.
     fetch_wait_ms: int = 500
+    fetch_min_bytes: int = 1
     # After the order to stop: how long to wait for what is in flight.
     stop_s: float = 10.0
-
-    @property
-    def append_room_bytes(self) -> int:
-        """One compare-and-append request; less under a throttle, which must not come in jolts."""
-        if not self.max_bytes_per_s:
-            return self.request_bytes
-        return min(self.request_bytes, max(1, self.max_bytes_per_s // 8))
 
 
 @dataclass(frozen=True, slots=True)

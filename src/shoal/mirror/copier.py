@@ -44,6 +44,7 @@ class Copier:
             target,
             self._starter.lane,
             limits=config.limits,
+            throttle=self._starter.throttle,
             fails_on_loss=config.copy.on_loss == "fail",
             ends_when_parked=not is_of_team,
         )
@@ -86,6 +87,10 @@ class Copier:
     def stop(self) -> None:
         """Send no more, and let `run` end when all is answered."""
         self._runner.stop()
+
+    def limit_rate(self, max_bytes_per_s: float) -> None:
+        """Send no faster than this from now on; 0 for no limit."""
+        self._starter.throttle.max_bytes_per_s = max_bytes_per_s
 
     def pause(self) -> None:
         """Fetch no more, until `resume`."""

@@ -43,6 +43,7 @@ from shoal.mirror.checkpoints import (
     encode_checkpoints,
 )
 from shoal.mirror.config import MirrorLimits
+from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.modes import TRANSACTIONAL
 from shoal.mirror.offset_map import MapWriter
@@ -97,6 +98,7 @@ class TransactionLane:
         resume: Resume,
         *,
         limits: MirrorLimits,
+        throttle: Throttle,
         number: int = 0,
     ) -> None:
         """`number` tells apart the processes of one mirror."""
@@ -104,6 +106,7 @@ class TransactionLane:
         self._topic = topic
         self._resume = resume
         self._limits = limits
+        self._throttle = throttle
         self._id = _lane_id(topic.name, number)
         # Held by whoever uses the session.
         self._turn = asyncio.Lock()
@@ -305,10 +308,10 @@ class TransactionLane:
                     await asyncio.sleep(GATHER_S)
                     continue
                 began = asyncio.get_running_loop().time()
-                size_bytes = await self._step()
-                if self._limits.max_bytes_per_s:
-                    until = began + size_bytes / self._limits.max_bytes_per_s
-                    await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
+                if not self._throttle.is_open(began):
+                    await asyncio.sleep(self._throttle.open_at_s - began)
+                    continue
+                self._throttle.spend(await self._step(), began)
         finally:
             await self._close()
 
@@ -370,7 +373,7 @@ class TransactionLane:
 
     async def _send(self, session: TransactionalSession) -> Sent:
         sent: Sent = []
-        room_bytes = self._limits.append_room_bytes
+        room_bytes = self._throttle.limit_request(self._limits.request_bytes)
         for mirror in self._mirrors:
             if room_bytes <= 0:
                 break

@@ -9,13 +9,18 @@
 Rules, as in MirrorMaker 2:
 - A setting of a flow stands under `A->B.`, or without it for all flows; the first wins. One of
   a cluster stands under `A.`, and what is for its clients only also under `A.consumer.`,
-  `A.producer.` or `A.admin.`; settings of clients without an alias are for all clusters.
+  `A.producer.` or `A.admin.`; settings of clients without an alias are for all clusters
+  (`consumer.`), and those under `A->B.consumer.` for one flow.
+- How a cluster is reached is up to its client. What a consumer or a producer would do becomes
+  the mirror's own: `auto.offset.reset` is where new topics begin, `fetch.*` and
+  `max.partition.fetch.bytes` limit fetches, `max.request.size` and `buffer.memory` limit sends,
+  and `compression.type`, `batch.size` and `linger.ms` shape what is copied deep.
 - Flows are off unless `A->B.enabled` is true. Topics get the source's alias before their names
   unless the policy is the identity.
 - What this mirror has of its own stands under `shoal.` (`shoal.name`, `shoal.delivery`,
   `shoal.start`, `shoal.max.bytes.per.s`, `shoal.deep.topics`, `shoal.on.bad.batch`,
   `shoal.on.loss`); what KIP-712 names has its name.
-- A key that changes nothing here is named, so that nobody counts on it.
+- A key that changes nothing here is named, so that nobody relies on it.
 """
 
 from collections.abc import Mapping
@@ -52,8 +57,31 @@ _ALIASES: Final = {
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
 }
-# Properties of clients that a mirror decides itself.
-_OURS: Final = frozenset({"acks", "enable.idempotence", "isolation.level", "group.id", "client.id"})
+# Properties that decide how a cluster is reached. All others belong to consumers and producers,
+# which a mirror does not have: they become its own settings, or are named.
+_REACH: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.rack",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "socket.connection.setup.timeout.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "metadata.max.age.ms",
+        "connections.max.idle.ms",
+        "max.in.flight.requests.per.connection",
+        "send.buffer.bytes",
+        "receive.buffer.bytes",
+        "receive.message.max.bytes",
+        "security.protocol",
+    }
+)
+_CONSUMER: Final = "consumer."
+_PRODUCER: Final = "producer."
+_STARTS: Final = ("earliest", "latest")
 
 
 @dataclass(slots=True)
@@ -62,6 +90,8 @@ class MirrorFile:
 
     flows: list[MirrorConfig]
     without_effect: list[str]
+    # Keys that change only what is copied deep, in a file that copies nothing deep.
+    only_deep: list[str] = field(default_factory=list)
 
 
 def read_mirror_file(path: str | Path) -> MirrorFile:
@@ -78,6 +108,7 @@ class _Reader:
     properties: Mapping[str, str]
     name: str
     used: set[str] = field(default_factory=set)
+    only_deep: set[str] = field(default_factory=set)
 
     def read(self) -> MirrorFile:
         self.used.add("clusters")
@@ -98,7 +129,7 @@ class _Reader:
                 f"{self.name} has no flow that is on",
                 remedy=f"write {clusters[0]}{ARROW}{clusters[-1]}.enabled = true into it",
             )
-        return MirrorFile(flows, sorted(set(self.properties) - self.used))
+        return MirrorFile(flows, sorted(set(self.properties) - self.used), sorted(self.only_deep))
 
     def _is_on(self, source: str, target: str) -> bool:
         key = f"{source}{ARROW}{target}.enabled"
@@ -115,17 +146,20 @@ class _Reader:
                 )
 
     def _flow(self, source: str, target: str) -> MirrorConfig:
-        settings = _Settings(self, f"{source}{ARROW}{target}.")
+        flow = f"{source}{ARROW}{target}."
+        settings = _Settings(self, (flow, ""))
         text, flag, number = settings.text, settings.flag, settings.number
+        consumer = _Settings(self, _role_prefixes(flow, f"source.{_CONSUMER}", source))
+        producer = _Settings(self, _role_prefixes(flow, f"target.{_PRODUCER}", target))
         return MirrorConfig(
-            source=self._client(source, "consumer."),
-            target=self._client(target, "producer."),
+            source=self._client(source, consumer),
+            target=self._client(target, producer),
             topics=settings.listed("topics", (".*",)),
             name=text("shoal.name", f"{source}--{target}"),
             delivery=text("shoal.delivery", "idempotent"),
-            start=text("shoal.start", "earliest"),
-            copy=self._copy_rules(settings),
-            limits=MirrorLimits(max_bytes_per_s=int(number("shoal.max.bytes.per.s", 0))),
+            start=text("shoal.start", _read_start(consumer)),
+            copy=self._copy_rules(settings, producer),
+            limits=_read_limits(settings, consumer, producer),
             rules=TopicRules(
                 exclude=settings.listed("topics.exclude", TOPICS_EXCLUDE),
                 naming=Naming(
@@ -153,33 +187,35 @@ class _Reader:
             ),
         )
 
-    def _copy_rules(self, settings: "_Settings") -> CopyRules:
-        text, flag, number = settings.text, settings.flag, settings.number
+    def _copy_rules(self, settings: "_Settings", producer: "_Settings") -> CopyRules:
+        text, flag = settings.text, settings.flag
         use_raw = flag("use.raw.bytes", True)
-        return CopyRules(
+        default = DeepRules()
+        rules = CopyRules(
             use_raw_bytes=use_raw,
             fetch_raw_bytes=flag("fetch.raw.bytes", use_raw),
             send_raw_bytes=flag("send.raw.bytes", use_raw),
             deep_topics=settings.listed("shoal.deep.topics", ()),
             deep=DeepRules(
-                compression_type=text("compression.type", KEEP),
-                batch_size_bytes=int(number("batch.size", DeepRules().batch_size_bytes)),
-                linger_ms=int(number("linger.ms", 0)),
+                compression_type=producer.text("compression.type", KEEP),
+                batch_size_bytes=producer.whole("batch.size", default.batch_size_bytes),
+                linger_ms=producer.whole("linger.ms", default.linger_ms),
             ),
             on_bad_batch=text("shoal.on.bad.batch", "park"),
             on_loss=text("shoal.on.loss", "report"),
         )
+        if rules.is_fetching_raw and not rules.deep_topics:
+            for name in ("compression.type", "batch.size", "linger.ms"):
+                self.only_deep |= producer.find_keys(name)
+        return rules
 
-    def _client(self, alias: str, role: str) -> dict[str, str]:
-        """The properties of one cluster's client; the narrower goes before the wider."""
+    def _client(self, alias: str, role: "_Settings") -> dict[str, str]:
+        """How one cluster is reached; the narrower key goes before the wider."""
         found: dict[str, str] = {}
-        known = _client_keys()
-        for prefix in ("", f"{alias}.", f"{alias}.admin.", f"{alias}.{role}"):
-            for key, value in self.properties.items():
-                name = key.removeprefix(prefix)
-                if key.startswith(prefix) and name in known:
-                    found[name] = value
-                    self.used.add(key)
+        for name, aliases in _reach_keys():
+            value = role.text(name, "\0", aliases)
+            if value != "\0":
+                found[name] = value
         if BOOTSTRAP not in found:
             raise ConfigError(
                 f"cluster {alias} in {self.name} has no {BOOTSTRAP}",
@@ -190,20 +226,33 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Settings:
-    """The settings of one flow: its own before those of all."""
+    """The settings of one flow, or of one client in it: the narrowest prefix wins."""
 
     reader: _Reader
-    prefix: str
+    prefixes: tuple[str, ...]  # the narrowest first
 
-    def text(self, name: str, default: str) -> str:
-        found = default
-        names = [name, *(old for old, new in _ALIASES.items() if new == name)]
-        for key in [f"{self.prefix}{each}" for each in names] + names:
-            if key in self.reader.properties:
-                if found is default:
-                    found = self.reader.properties[key].strip()
-                self.reader.used.add(key)
-        return found
+    def find_keys(self, name: str, aliases: tuple[str, ...] = ()) -> set[str]:
+        names = [name, *aliases]
+        keys = {f"{prefix}{each}" for prefix in self.prefixes for each in names}
+        return keys & set(self.reader.properties)
+
+    def text(self, name: str, default: str, aliases: tuple[str, ...] = ()) -> str:
+        names = [name, *aliases, *(old for old, new in _ALIASES.items() if new == name)]
+        found = [
+            key
+            for prefix in self.prefixes
+            for each in names
+            if (key := f"{prefix}{each}") in self.reader.properties
+        ]
+        self.reader.used.update(found)
+        return self.reader.properties[found[0]].strip() if found else default
+
+    def whole(self, name: str, default: int, aliases: tuple[str, ...] = ()) -> int:
+        """A whole number from 0 on."""
+        text = self.text(name, str(default), aliases)
+        if not text.isdecimal():
+            raise ConfigError(f"{name} must be a whole number, not {text!r}")
+        return int(text)
 
     def listed(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         text = self.text(name, "\0")
@@ -243,6 +292,62 @@ def _policy(name: str) -> str:
     return found
 
 
-def _client_keys() -> frozenset[str]:
-    declared = declared_properties(ClientConfig).values()
-    return frozenset(key for each in declared for key in (each.name, *each.aliases)) - _OURS
+def _role_prefixes(flow: str, role: str, alias: str) -> tuple[str, ...]:
+    """Where the settings of a flow's consumer or producer stand, the narrowest first."""
+    short = role.partition(".")[2]
+    return (
+        f"{flow}{role}",
+        f"{flow}{short}",
+        f"{flow}admin.",
+        flow,
+        f"{alias}.{short}",
+        f"{alias}.admin.",
+        f"{alias}.",
+        role,
+        short,
+        "admin.",
+        "",
+    )
+
+
+def _read_start(consumer: _Settings) -> str:
+    start = consumer.text("auto.offset.reset", "earliest").lower()
+    if start not in _STARTS:
+        raise ConfigError(
+            f"auto.offset.reset = {start} cannot be followed by a mirror",
+            remedy="use earliest or latest, or write shoal.start = TIME",
+        )
+    return start
+
+
+def _read_limits(settings: _Settings, consumer: _Settings, producer: _Settings) -> MirrorLimits:
+    default = MirrorLimits()
+    limits = MirrorLimits(
+        fetch_bytes=consumer.whole("fetch.max.bytes", default.fetch_bytes),
+        partition_bytes=consumer.whole("max.partition.fetch.bytes", default.partition_bytes),
+        fetch_wait_ms=consumer.whole(
+            "fetch.max.wait.ms", default.fetch_wait_ms, ("fetch.wait.max.ms",)
+        ),
+        fetch_min_bytes=consumer.whole("fetch.min.bytes", default.fetch_min_bytes),
+        request_bytes=producer.whole("max.request.size", default.request_bytes),
+        queue_bytes=producer.whole("buffer.memory", default.queue_bytes),
+        max_bytes_per_s=settings.whole("shoal.max.bytes.per.s", 0),
+    )
+    for key, value in (
+        ("fetch.max.bytes", limits.fetch_bytes),
+        ("max.partition.fetch.bytes", limits.partition_bytes),
+        ("max.request.size", limits.request_bytes),
+        ("buffer.memory", limits.queue_bytes),
+    ):
+        if value < 1:
+            raise ConfigError(f"{key} must be at least 1, not {value}")
+    return limits
+
+
+def _reach_keys() -> list[tuple[str, tuple[str, ...]]]:
+    """Name and other names of each property that decides how a cluster is reached."""
+    return [
+        (each.name, each.aliases)
+        for each in declared_properties(ClientConfig).values()
+        if each.name in _REACH or each.name.startswith(("sasl.", "ssl."))
+    ]

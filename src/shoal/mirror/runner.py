@@ -30,6 +30,7 @@ from shoal.client.fetching import Fetched
 from shoal.client.results import LATEST
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
+from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.intake import Counts
 from shoal.mirror.lane import TransactionLane
@@ -76,6 +77,7 @@ class MirrorRunner:
         lane: TransactionLane,
         *,
         limits: MirrorLimits,
+        throttle: Throttle,
         fails_on_loss: bool = False,
         ends_when_parked: bool = True,
     ) -> None:
@@ -93,7 +95,7 @@ class MirrorRunner:
         self._fetching: set[TopicPartition] = set()
         self._fetch_after: dict[TopicPartition, float] = {}
         self._inquiring: set[TopicPartition] = set()
-        self._send_after = 0.0
+        self._throttle = throttle
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -269,7 +271,7 @@ class MirrorRunner:
     def _start_produces(self, now: float) -> None:
         leaders = self._leaders(self._target, self._partitions.values())
         for node_id, mirrors in leaders.items():
-            while self._send_after <= now and self._target.free(
+            while self._throttle.is_open(now) and self._target.free(
                 node_id, limit=IN_FLIGHT_LIMIT, now=now
             ):
                 if not (
@@ -282,13 +284,13 @@ class MirrorRunner:
     def _start_produce(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
         batches = self._next_batches(mirrors, now)
         if batches:
-            self._throttle(sum(out.batch.size for _, out in batches), now)
+            self._throttle.spend(sum(out.batch.size for _, out in batches), now)
             self._begin(self._produce(node_id, batches))
         return bool(batches)
 
     def _start_append(self, node_id: int, mirrors: list[PartitionMirror], now: float) -> bool:
         units: Units = []
-        room_bytes = self._limits.append_room_bytes
+        limit_bytes = room_bytes = self._throttle.limit_request(self._limits.request_bytes)
         for mirror in mirrors:
             if isinstance(mirror, AppendingMirror) and room_bytes > 0:
                 unit = mirror.next_unit(now, room_bytes)
@@ -296,14 +298,9 @@ class MirrorRunner:
                     units.append((mirror, unit))
                     room_bytes -= sum(out.batch.size for out in unit)
         if units:
-            self._throttle(self._limits.append_room_bytes - room_bytes, now)
+            self._throttle.spend(limit_bytes - room_bytes, now)
             self._begin(self._append(node_id, units))
         return bool(units)
-
-    def _throttle(self, size_bytes: int, now: float) -> None:
-        """Wait after a request for as long as the limit gives it."""
-        if self._limits.max_bytes_per_s:
-            self._send_after = now + size_bytes / self._limits.max_bytes_per_s
 
     def _next_batches(self, mirrors: Iterable[PartitionMirror], now: float) -> Singles:
         """One batch of each partition that has one to send, as far as a request has room."""
@@ -351,7 +348,7 @@ class MirrorRunner:
             if m.rebatcher is not None and m.rebatcher.due_at is not None
         ]
         times += self._fetch_after.values()
-        times.append(self._send_after)
+        times.append(self._throttle.open_at_s)
         times += self._source.not_before.values()
         times += self._target.not_before.values()
         next_at = min((at for at in times if at > now), default=None)
@@ -387,7 +384,7 @@ class MirrorRunner:
                 node_id,
                 positions,
                 max_wait_ms=wait_ms,
-                min_bytes=1,
+                min_bytes=self._limits.fetch_min_bytes,
                 max_bytes=self._limits.fetch_bytes,
                 partition_max_bytes=self._limits.partition_bytes,
                 isolation="read_committed",

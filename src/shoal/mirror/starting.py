@@ -13,6 +13,7 @@ from shoal.client.client import Client
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic, NewBlocks
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import Declare, PartitionMirror
 from shoal.mirror.deep import Rebatcher
 from shoal.mirror.delivery import Chooser, Chosen
@@ -57,8 +58,14 @@ class Starter:
         self._chooser = Chooser(source, target, wanted=config.delivery, start=config.start)
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
         self.keeper = CheckpointKeeper(self._topic)
+        self.throttle = Throttle(config.limits.max_bytes_per_s)
         self.lane = TransactionLane(
-            target, self._topic, self._resume, limits=config.limits, number=config.worker
+            target,
+            self._topic,
+            self._resume,
+            limits=config.limits,
+            throttle=self.throttle,
+            number=config.worker,
         )
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
 

@@ -25,6 +25,7 @@ from shoal.client.client import Client
 from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copier import Copier
+from shoal.mirror.copy.throttle import divide_limit
 from shoal.mirror.intake import Counts
 from shoal.mirror.routes import Route
 from shoal.mirror.starting import Starter
@@ -169,7 +170,13 @@ class MirrorTeam:
 
     def _tell(self, name: str) -> None:
         number, routes = self._orders[name]
-        values = {"number": number, "routes": [_plain(r) for r in routes], "paused": self._paused}
+        limit = self._config.limits.max_bytes_per_s
+        values = {
+            "number": number,
+            "routes": [_plain(r) for r in routes],
+            "paused": self._paused,
+            "max_bytes_per_s": divide_limit(limit, len(routes), len(self._wanted)),
+        }
         self._supervisor.tell(name, values)
 
     def _report_errors(self, state: RunState) -> None:
@@ -217,6 +224,7 @@ async def _obey(copier: Copier, control: WorkerControl) -> None:
         control.news.clear()
         if order is not None:
             if order["number"] != number:
+                copier.limit_rate(order["max_bytes_per_s"])
                 await copier.assign(_route(each) for each in order["routes"])
                 number = order["number"]
             (copier.pause if order["paused"] else copier.resume)()

@@ -1,0 +1,45 @@
+"""How fast a mirror may send: one budget for everything that one process sends.
+
+Rules:
+- The limit is an average: after a request of n bytes nothing is sent for n / rate seconds.
+  All ways to the target (`runner`, `lane`) share one throttle, so their sum keeps the limit.
+- A mirror of several workers divides its limit by the partitions that each of them has.
+- Time is handed in.
+"""
+
+from typing import Final
+
+# Under a limit a request carries an eighth of a second's bytes at most, so that data does not
+# arrive in jolts.
+_REQUESTS_PER_S: Final = 8
+
+
+class Throttle:
+    """The time at which the next request may be sent."""
+
+    def __init__(self, max_bytes_per_s: float = 0) -> None:
+        """0 for no limit."""
+        self.max_bytes_per_s = max_bytes_per_s
+        self.open_at_s = 0.0
+
+    def is_open(self, now_s: float) -> bool:
+        return self.open_at_s <= now_s
+
+    def spend(self, size_bytes: int, now_s: float) -> None:
+        """Count a request that is sent now."""
+        if self.max_bytes_per_s:
+            self.open_at_s = max(self.open_at_s, now_s) + size_bytes / self.max_bytes_per_s
+
+    def limit_request(self, request_bytes: int) -> int:
+        """The size of one request; a single larger batch still goes alone."""
+        if not self.max_bytes_per_s:
+            return request_bytes
+        return min(request_bytes, max(1, int(self.max_bytes_per_s / _REQUESTS_PER_S)))
+
+
+def divide_limit(max_bytes_per_s: float, part: int, whole: int) -> float:
+    """The share of a worker that has `part` of `whole` partitions."""
+    if not max_bytes_per_s:
+        return 0
+    # With nothing to copy the share does not matter, but 0 would mean no limit.
+    return max(1.0, max_bytes_per_s * part / max(1, whole))
