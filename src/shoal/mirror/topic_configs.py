@@ -1,16 +1,21 @@
 """Which settings a topic at the target should have, and what forbids to copy into it; pure.
 
 Rules:
-- `ALWAYS` is what decides what fits in and how long it stays: it is copied also where the
-  source only inherits it. Whatever else was set for the source's topic itself is copied unless
-  an exclusion matches it (MirrorMaker 2's list by default).
-- `compression.type` and `message.timestamp.type` stay the target's own: only then a batch keeps
-  its bytes and its timestamps.
-- A target that is cleaned in a way in which the source is not, or that would compress anew what
-  is to be kept, is refused.
+- A topic is created with what is set for the source's topic itself, unless an exclusion matches
+  it (MirrorMaker 2's list by default). What the source only inherits is not sent: an older
+  target may not know its name, and most often has the same value.
+- `ALWAYS` is what decides what fits in and how long it stays: where the source inherits it and
+  the target's value differs, it is set, but only if the target shows a config of that name.
+- `compression.type` and `message.timestamp.type` are never copied. A topic is created with those
+  values that let a batch keep its bytes and its timestamps, whatever the target's brokers
+  default to.
+- A target that is cleaned in a way in which the source is not, or that would compress again what
+  is to be kept, is refused. A codec that a topic of this mirror inherits from the brokers is
+  overridden instead.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from shoal.client.admin import ConfigChange, ConfigEntry, Operation
@@ -27,9 +32,25 @@ ALWAYS: Final = (
 )
 CLEANUP: Final = "cleanup.policy"
 COMPRESSION: Final = "compression.type"
-_NEVER: Final = frozenset({COMPRESSION, "message.timestamp.type"})
+# What lets a batch keep its bytes and its timestamps.
+KEEPS_BATCHES: Final = {COMPRESSION: "producer", "message.timestamp.type": "CreateTime"}
+_NEVER: Final = frozenset(KEEPS_BATCHES)
 
 Entries = Mapping[str, ConfigEntry]
+
+
+def creation_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
+    """What the target's topic is created with."""
+    wanted = wanted_configs(source, excluded)
+    own = {name: value for name, value in wanted.items() if source[name].is_topics_own}
+    return own | KEEPS_BATCHES
+
+
+def unknown_configs(sent: Iterable[str], refusal: str) -> list[str]:
+    """Which of the configs that were sent a broker says it does not know."""
+    if "unknown" not in refusal.lower():
+        return []
+    return [name for name in sent if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", refusal)]
 
 
 def wanted_configs(source: Entries, excluded: Patterns) -> dict[str, str]:
@@ -48,16 +69,27 @@ def changes_for(
     wanted: Mapping[str, str], target: Entries, excluded: Patterns
 ) -> list[ConfigChange]:
     """What must be done so that the target's topic is as wanted."""
-    changes = []
-    for name, value in wanted.items():
-        entry = target.get(name)
-        if entry is not None and entry.value != value:
-            changes.append(ConfigChange(name, value))
+    changes = values_to_set(wanted, target)
     for name, entry in target.items():
         is_ours = entry.is_topics_own and name not in _NEVER and not excluded.match(name)
         if is_ours and name not in wanted:
             changes.append(ConfigChange(name, None, Operation.DELETE))
     return changes
+
+
+def values_to_set(wanted: Mapping[str, str], target: Entries) -> list[ConfigChange]:
+    """What the target knows and has another value for."""
+    return [
+        ConfigChange(name, value)
+        for name, value in wanted.items()
+        if (entry := target.get(name)) is not None and entry.value != value
+    ]
+
+
+def inherits_codec(target: Entries) -> bool:
+    """Whether the target's brokers, not the topic itself, ask for a codec."""
+    entry = target.get(COMPRESSION)
+    return entry is not None and entry.value != "producer" and not entry.is_topics_own
 
 
 def check_compatible(topic: str, source: Entries, target: Entries) -> None:

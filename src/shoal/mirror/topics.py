@@ -14,18 +14,29 @@ Rules:
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from shoal.client.admin import NewTopic, Resource, ResourceType
+from shoal.client.admin import ConfigChange, NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.errors import ClientError, UnsupportedByBroker, error_for
+from shoal.client.errors import ClientError, KafkaError, UnsupportedByBroker, error_for
 from shoal.client.metadata import ClusterMetadata
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.naming import is_internal
 from shoal.mirror.remedies import remedy_for_seeing
 from shoal.mirror.routes import Route
-from shoal.mirror.topic_configs import Entries, changes_for, check_compatible, wanted_configs
+from shoal.mirror.topic_configs import (
+    COMPRESSION,
+    KEEPS_BATCHES,
+    Entries,
+    changes_for,
+    check_compatible,
+    creation_configs,
+    inherits_codec,
+    unknown_configs,
+    values_to_set,
+    wanted_configs,
+)
 from shoal.model.errors import ConfigError, ShoalError, UsageError
 from shoal.model.topics import TopicPartition
 
@@ -96,15 +107,18 @@ class Topics:
         for name in names:
             wanted = wanted_configs(source.get(name, {}), self._excluded)
             changes = changes_for(wanted, target.get(theirs[name], {}), self._excluded)
-            if not changes:
-                continue
-            try:
-                await self._target.admin.alter_configs(
-                    {Resource(ResourceType.TOPIC, theirs[name]): changes}
-                )
-                _log.info("%s: set %s", theirs[name], ", ".join(each.name for each in changes))
-            except ClientError as error:
-                _log.warning("the settings of %s cannot be changed: %s", theirs[name], error)
+            await self._alter(theirs[name], changes)
+
+    async def _alter(self, target_name: str, changes: list[ConfigChange]) -> None:
+        if not changes:
+            return
+        try:
+            await self._target.admin.alter_configs(
+                {Resource(ResourceType.TOPIC, target_name): changes}
+            )
+            _log.info("%s: set %s", target_name, ", ".join(each.name for each in changes))
+        except ClientError as error:
+            _log.warning("the settings of %s cannot be changed: %s", target_name, error)
 
     async def _chosen(self) -> list[str]:
         there = (await self._source.retrying(self._source.metadata)).topics
@@ -164,21 +178,51 @@ class Topics:
             )
         source = await _described(self._source, [name])
         target = await _described(self._target, [target_name])
+        if is_ours and inherits_codec(target.get(target_name, {})):
+            # Its brokers' default: an earlier version created the topic without a value of its own.
+            codec = ConfigChange(COMPRESSION, KEEPS_BATCHES[COMPRESSION])
+            await self._alter(target_name, [codec])
+            target = await _described(self._target, [target_name])
         check_compatible(target_name, source.get(name, {}), target.get(target_name, {}))
         if there < count:
             await self._grow(target_name, count)
 
     async def _create(self, name: str, target_name: str, count: int) -> None:
-        described = await _described(self._source, [name])
+        source = (await _described(self._source, [name])).get(name, {})
         new = NewTopic(
             target_name,
             partitions=count,
             replication_factor=self._rules.replication_factor,
-            configs=wanted_configs(described.get(name, {}), self._excluded),
+            configs=creation_configs(source, self._excluded),
         )
-        await self._target.admin.create_topics([new])
+        await self._create_with_known_configs(new)
         await self._await_partitions(target_name, count)
-        _log.info("made at the target: %s with %d partitions", target_name, count)
+        _log.info("created at the target: %s with %d partitions", target_name, count)
+        target = (await _described(self._target, [target_name])).get(target_name, {})
+        # What the source inherits, where the target would inherit another value.
+        wanted = wanted_configs(source, self._excluded)
+        await self._alter(target_name, values_to_set(wanted, target))
+
+    async def _create_with_known_configs(self, new: NewTopic) -> None:
+        """Create a topic without those configs that the target does not know."""
+        while True:
+            try:
+                await self._target.admin.create_topics([new])
+            except KafkaError as error:
+                refusal = str(error) if error.code == Code.INVALID_CONFIG else ""
+                unknown = unknown_configs(new.configs, refusal)
+                if not unknown:
+                    raise
+                _log.warning(
+                    "%s is created without %s: the target does not know it (%s)",
+                    new.name,
+                    ", ".join(unknown),
+                    error,
+                )
+                known = {name: new.configs[name] for name in new.configs if name not in unknown}
+                new = replace(new, configs=known)
+            else:
+                return
 
     async def _grow(self, target_name: str, count: int) -> None:
         await self._target.admin.create_partitions({target_name: count})
