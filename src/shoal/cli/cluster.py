@@ -32,7 +32,7 @@ from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.ivy import Progress as Step
 from shoal.systems.ivy import Report
 from shoal.systems.registry import Entry
-from shoal.systems.remote import remote
+from shoal.systems.remote import RemoteNode, remote
 
 DETACH_TIMEOUT_S: Final = 300.0
 SPEAK_EVERY_S: Final = 5.0
@@ -229,7 +229,23 @@ def status_command(*, name: str | None, output: str) -> None:
             role = "" if node.role == "broker" else node.role
             table.add_row(str(node.id), shown, f"{node.host}:{node.port}", process, role)
         console.out.print(table)
+        for node in seen.nodes():
+            _print_health(node)
         _print_quorum(seen.quorum())
+
+
+def _print_health(node: RemoteNode) -> None:
+    """Replicas that are offline at a node, and background work that failed there."""
+    for partition, reason in node.offline.items():
+        console.out.print(f"[red]offline[/] {partition} at {node.role} {node.id}: {reason}")
+    if node.offline_count > len(node.offline):
+        left = node.offline_count - len(node.offline)
+        console.out.print(f"[red]offline[/] {left} more replicas at {node.role} {node.id}")
+    for name, count in node.failures.items():
+        times = "once" if count == 1 else f"{count} times"
+        console.out.print(
+            f"[yellow]failed {times}[/] {name} at {node.role} {node.id}; its log has the error"
+        )
 
 
 def _print_quorum(quorum: QuorumStatus | None) -> None:

@@ -121,6 +121,16 @@ def request_command(
     console.say(f"the next {options['times']} {api} to node {node_id} will fail")
 
 
+@fault.command("task")
+@click.argument("node_id", type=int)
+@click.argument("task")
+@_name_option
+def task_command(*, node_id: int, task: str, name: str | None) -> None:
+    """Let a background task fail once: 'log cleaner', 'housekeeping', 'heartbeat', …"""
+    _lite(name).fail_task(node_id, task)
+    console.say(f"{task} of node {node_id} has failed")
+
+
 @fault.command("move-leader")
 @click.argument("topic")
 @click.argument("partition", type=int)

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from shoal.lite.cluster import LiteCluster, NodeStatus, QuorumStatus
 from shoal.model.errors import ShoalError
 from shoal.model.nodes import Node
+from shoal.runtime.tasks import run_awaited
 
 ResultT = TypeVar("ResultT")
 
@@ -39,7 +40,7 @@ class AsyncLiteCluster:
 
     async def start(self) -> Self:
         """Start all nodes; returns when they serve clients."""
-        starting = asyncio.ensure_future(asyncio.to_thread(self.cluster.start))
+        starting = run_awaited("cluster start", asyncio.to_thread(self.cluster.start))
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -148,6 +149,9 @@ class AsyncLiteCluster:
     async def heal_disk(self, node_id: int) -> None:
         await _finished(lambda: self.cluster.heal_disk(node_id))
 
+    async def fail_task(self, node_id: int, task: str) -> None:
+        await _finished(lambda: self.cluster.fail_task(node_id, task))
+
     async def fail_requests(self, node_id: int, api_key: int, **fault: Any) -> int:
         return await _finished(lambda: self.cluster.fail_requests(node_id, api_key, **fault))
 
@@ -166,7 +170,7 @@ class AsyncLiteCluster:
 
 async def _finished(call: Callable[[], ResultT]) -> ResultT:
     """What a call returns; when it is cancelled, once it has ended."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
+    running = run_awaited("cluster command", asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

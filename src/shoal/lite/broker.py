@@ -27,6 +27,7 @@ from shoal.lite.spec import BrokerSpec
 from shoal.lite.trace import tracer
 from shoal.lite.trace.frames import heard, stamped
 from shoal.model.errors import SystemFailure
+from shoal.runtime.tasks import RepeatingCall, call_every, report_unhandled_errors, run_awaited
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import decode_request_header
 
@@ -47,7 +48,7 @@ class Broker:
         self._connections: set[Connection] = set()
         self._watch = ConnectionWatch()
         self._request_log = RequestLog.of_environment()
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._look_timer: RepeatingCall | None = None
         self._listener: socket.socket | None = None
         self._stopping = asyncio.Event()
 
@@ -60,13 +61,15 @@ class Broker:
         # Before it is counted on: leaders must be found where the metadata says they are.
         listener.listen(_BACKLOG)
         self._accept_from_now_on()
-        self._look_after_connections()
+        self._look_timer = call_every(
+            "connection watch", lambda: LOOK_S, self._look_after_connections
+        )
         await self.core.enter()
 
     async def started(self) -> bool:
         """Do `start`; False if it was told to end before it was through."""
-        starting = asyncio.create_task(self.start())
-        stopping = asyncio.create_task(self._stopping.wait())
+        starting = run_awaited("broker start", self.start())
+        stopping = run_awaited("wait for the end", self._stopping.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if starting.done():
@@ -124,7 +127,6 @@ class Broker:
     def _look_after_connections(self) -> None:
         loop = asyncio.get_running_loop()
         self._watch.look(self._connections, self.core.layers, loop.time())
-        self._look_timer = loop.call_later(LOOK_S, self._look_after_connections)
 
     # For connections
 
@@ -185,9 +187,10 @@ async def run_broker(
     take_turns()
     tracer.begin(spec.path.parent, f"b{spec.broker_id}")
     loop = asyncio.get_running_loop()
+    report_unhandled_errors(loop)
     broker = Broker(spec)
     if faults is not None:
-        NodeEnd(faults, broker.request_faults)
+        NodeEnd(faults, broker.request_faults, broker.core.replicas.offline_reasons)
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     if lifeline is not None:
         # Data is in the kernel's hands, so a broker without a supervisor can end on the spot.

@@ -5,7 +5,8 @@ Rules of this file:
   Kafka; so the logs of a partition may differ in what is gone, never in what counts.
 - The work is done by a thread; those who write and read go on meanwhile.
 - When there is nothing to do, `log.cleaner.backoff.ms` pass before the next look.
-- A log that cannot be read is left as it is, and that is said once.
+- A log that cannot be compacted is left as it is, and that is said once; the others are
+  compacted. After any other unexpected error the cleaner starts again.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from shoal.lite.log.partition_log import LogOffline, PartitionLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
 from shoal.model.errors import ShoalError
+from shoal.runtime.tasks import keep_running, record_failure, run_awaited
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Cleaner:
     def configure(self, backoff_ms: int, *, is_enabled: bool) -> None:
         """Follow `log.cleaner.backoff.ms` and `log.cleaner.enable`."""
         if is_enabled and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = keep_running("log cleaner", self._run)
         if backoff_ms / 1000 != self._backoff_s:
             self._backoff_s = backoff_ms / 1000
             self._has_news.set()
@@ -57,12 +59,21 @@ class Cleaner:
         while True:
             was_busy = False
             for partition in list(self._partitions.values()):
-                was_busy = await self._clean(partition) or was_busy
+                was_busy = await self._try_to_clean(partition) or was_busy
             if not was_busy:
                 self._has_news.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._backoff_s):
                         await self._has_news.wait()
+
+    async def _try_to_clean(self, partition: Partition) -> bool:
+        """Compact one log if it is due; an unexpected error costs only that log's compaction."""
+        try:
+            return await self._clean(partition)
+        except Exception as error:  # noqa: BLE001 - the other logs must be compacted
+            self._hopeless.add(partition.log)
+            record_failure("log compaction", error, f"{partition!r} is not compacted any more")
+            return False
 
     async def _clean(self, partition: Partition) -> bool:
         """Compact one log if it is due; whether it was."""
@@ -74,7 +85,7 @@ class Cleaner:
             return False
         _logger.info("%r: compacting from %d to %d", partition, job.first_dirty, job.until)
         # A thread cannot be stopped: whoever stops the broker waits for this one log.
-        work = asyncio.create_task(asyncio.to_thread(self._worked, log, job))
+        work = run_awaited("log compaction", asyncio.to_thread(self._worked, log, job))
         try:
             is_done = await asyncio.shield(work)
         except asyncio.CancelledError:

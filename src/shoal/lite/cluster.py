@@ -51,13 +51,18 @@ State = Literal["starting", "running", "paused", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A broker, dead or alive; a dead one has process id 0."""
+    """A broker or controller, dead or alive; a dead one has process id 0."""
 
     id: int
     host: str
     port: int
     pid: int
     state: State
+    # How often background work failed unexpectedly in its process, by the name of the work.
+    failures: dict[str, int]
+    # Replicas that are offline there, with the reason; of very many only some, see the count.
+    offline: dict[str, str]
+    offline_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +424,11 @@ class LiteCluster:
     def heal_disk(self, node_id: int) -> None:
         """End what `fail_disk` began."""
         self._plant("disk", node=node_id, fault=None)
+
+    def fail_task(self, node_id: int, task: str) -> None:
+        """Let a background task of a node fail once with an unexpected error, by its name:
+        "log cleaner", "housekeeping", "heartbeat", "replica fetcher from broker 1"."""
+        self._plant("task", node=node_id, task=task)
 
     def fail_requests(
         self,

@@ -17,13 +17,14 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from shoal.lite.api.registry import Answer, HangUp, Written
 from shoal.lite.log.slices import LogSlice
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import WireError
 from shoal.wire.framing import LENGTH_SIZE, FrameDecoder, Part, frame_length
@@ -199,7 +200,9 @@ class Connection:
             future = Written(loop=self._loop)
             future.set_result(answer)
             return future
-        return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
+        if isinstance(answer, asyncio.Future):
+            return answer
+        return run_awaited("answer", cast("Coroutine[Any, Any, Answer]", answer))
 
     def _on_answer(self, _: "asyncio.Future[Answer]") -> None:
         underway = self._underway

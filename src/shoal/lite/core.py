@@ -59,6 +59,7 @@ from shoal.lite.trace import tracer
 from shoal.lite.transactions.service import Transactions
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import Backoff, keep_running
 
 if TYPE_CHECKING:
     from shoal.lite.api.replica_fetch import ReplicaSession
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 # How soon to ask again: while nobody answers, and while the broker is fenced.
 _RETRY_S = 0.02
+# Shorter than a session, so that one failed heartbeat does not cost it.
+_HEARTBEAT_BACKOFF = Backoff(first_s=0.02, longest_s=1.0)
 _SHUTDOWN_PATIENCE_S = 5.0
 _SESSIONS_WAITED = 1.5
 # Refusals of a registration that end by themselves: another process has the id and may be ending,
@@ -217,7 +220,8 @@ class BrokerCore:
             if self._is_dismissed:
                 raise SystemFailure("the cluster wants this broker no more")
             await asyncio.sleep(_RETRY_S)
-        self._heart = asyncio.create_task(self._live())
+        # Without heartbeats the controller would fence this broker though it works.
+        self._heart = keep_running("heartbeat", self._live, backoff=_HEARTBEAT_BACKOFF)
 
     async def _live(self) -> None:
         while True:

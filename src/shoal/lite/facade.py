@@ -28,7 +28,6 @@ Rules of this file:
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from types import TracebackType
@@ -51,6 +50,7 @@ from shoal.client.results import EARLIEST, LATEST, ProduceResult
 from shoal.client.sessions import IdempotentSession
 from shoal.model.errors import ClientError, UnreachableError, UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import report_unhandled_errors, run_awaited, start_thread
 from shoal.wire.batch import iter_batches
 from shoal.wire.records import Record, decode_records, encode_batch
 
@@ -124,12 +124,12 @@ class _Mount:
     def __init__(self, addr: str, topic: str, count: int) -> None:
         self._topic = topic
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name=f"shoal-mount-{topic}", daemon=True
-        )
         self._is_mounted = True
         self._clients: list[Client] = []
-        self._thread.start()
+        self._loop.call_soon(report_unhandled_errors, self._loop)
+        self._thread = start_thread(
+            f"shoal-mount-{topic}", self._loop.run_forever, on_failure=self._on_loop_failed
+        )
         try:
             self._call(self._open({"bootstrap.servers": addr}, count))
         except BaseException:
@@ -158,6 +158,10 @@ class _Mount:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    def _on_loop_failed(self, _: Exception) -> None:
+        """Nothing runs in the loop any more: refuse all calls from now on."""
+        self._is_mounted = False
 
     def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Do something in the loop and wait for it; errors of the network get our names."""
@@ -528,7 +532,7 @@ async def _news(
         is_at_end = ends is not None and all(poller.positions[tp] >= ends[tp] for tp in ends)
         if is_at_end and has_news.is_set():
             return
-        polling = asyncio.create_task(poller.poll(int(left_s * 1000)))
+        polling = run_awaited("poll", poller.poll(int(left_s * 1000)))
         for item in await _within(left_s + _GRACE_S, polling, has_news if is_at_end else None):
             has_news.set()
             yield item
@@ -538,7 +542,8 @@ async def _within(
     time_s: float, polling: "asyncio.Task[list[RawBatch]]", event: asyncio.Event | None
 ) -> list[RawBatch]:
     """What a poll brings; nothing if the time is over or something else happens first."""
-    waiting = asyncio.create_task(asyncio.Event().wait() if event is None else event.wait())
+    news = asyncio.Event() if event is None else event
+    waiting = run_awaited("wait for news", news.wait())
     await asyncio.wait({waiting, polling}, timeout=time_s, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     polling.cancel()

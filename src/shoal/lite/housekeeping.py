@@ -5,6 +5,7 @@ Rules of this file:
 - What is forced to the disk is forced by a thread, one log after the other; those who write and
   read go on meanwhile.
 - Disks that fail are told to the controller again and again until it has heard.
+- An unexpected error of one partition holds back no other; the timer continues after any error.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from shoal.lite.log.flushing import FlushJob
 from shoal.lite.log.partition_log import LogOffline, PartitionLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
+from shoal.runtime.tasks import RepeatingCall, call_every, log_only, record_failure, run_once
 
 _TICK_S = 1.0
 _LEAST_TICK_S = 0.01
@@ -34,7 +36,7 @@ class Housekeeper:
         """`on_failed` is told of partitions whose log is offline; maybe more than once."""
         self._partitions = partitions
         self._on_failed = on_failed
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: RepeatingCall | None = None
         self._retention_s = 300.0
         # Nothing is deleted at once: whoever brings old records can read them, or keep them longer.
         self._checked_s = self._producers_checked_s = asyncio.get_running_loop().time()
@@ -50,10 +52,12 @@ class Housekeeper:
         """Look every so often from now on."""
         if self._timer is not None:
             self._timer.cancel()
+        self._timer = call_every("housekeeping", self._pause_s, self._tick)
+
+    def _pause_s(self) -> float:
         pauses_ms = [partition.log.settings.flush_ms for partition in self._partitions.values()]
         pause_s = min([_TICK_S, self._retention_s, *(pause_ms / 1000 for pause_ms in pauses_ms)])
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(pause_s, _LEAST_TICK_S), self._tick)
+        return max(pause_s, _LEAST_TICK_S)
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -78,11 +82,12 @@ class Housekeeper:
                     partition.log.expire_producers(wall_ms())
             except LogOffline as offline:
                 _logger.warning("%r: %s", partition, offline)
+            except Exception as error:  # noqa: BLE001 - the other partitions have their turn
+                record_failure("housekeeping of a partition", error, f"{partition!r}: tried again")
             if partition.log.offline_reason is not None:
                 self._on_failed(partition)
         if self._flushing is None or self._flushing.done():
             self._begin_flush()
-        self.start()
 
     def _expire(self, partition: Partition) -> None:
         leader = partition.replica.leader
@@ -98,7 +103,8 @@ class Housekeeper:
             and (job := partition.log.due_flush(now_ms)) is not None
         ]
         if due:
-            self._flushing = asyncio.create_task(self._flush(due))
+            # What was not flushed is due again at the next tick.
+            self._flushing = run_once("log flush", self._flush(due), on_failure=log_only)
 
     async def _flush(self, due: list[tuple[PartitionLog, FlushJob]]) -> None:
         for log, job in due:

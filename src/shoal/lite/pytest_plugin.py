@@ -18,7 +18,6 @@ Rules of this file:
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -134,8 +133,8 @@ def _administer(bootstrap: str, action: Callable[[Any], Any]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised again, where the test sees it
             failed.append(error)
 
-    thread = threading.Thread(target=run, name="shoal-topic")
-    thread.start()
-    thread.join()
+    from shoal.runtime.tasks import start_thread
+
+    start_thread("shoal-topic", run, on_failure=failed.append, is_daemon=False).join()
     if failed:
         raise failed[0]

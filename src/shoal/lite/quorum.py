@@ -26,6 +26,7 @@ from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.raft.small_files import MEMBER_NAME, read_member
 from shoal.lite.raft.storage import format_storage
 from shoal.model.errors import SystemFailure, UsageError
+from shoal.runtime.tasks import log_only, run_once
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.error_codes import Code
@@ -134,7 +135,9 @@ class Quorum:
     def died(self, incarnations: Mapping[int, str]) -> None:
         """Processes of brokers have ended; what was seen together is told together."""
         if incarnations:
-            task = asyncio.get_running_loop().create_task(self._tell(dict(incarnations)))
+            # Unheard, their sessions time out.
+            work = self._tell(dict(incarnations))
+            task = run_once("report of ended brokers", work, on_failure=log_only)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -8,7 +8,9 @@ Rules of this file:
 - When partitions come or change, the request that is held knows nothing of them: the connection
   is dropped and made again, which is cheap, and they need not wait. After that, and after
   anything that goes wrong with a partition, all are named again.
-- The fetcher ends when nothing follows its leader any more.
+- The fetcher ends when nothing follows its leader any more. After an unexpected error it starts
+  again, with a new connection and a full fetch; an error of one partition stops only that one.
+- A leader that cannot be reached, or hangs up, is asked again after a pause that doubles.
 """
 
 import asyncio
@@ -26,6 +28,7 @@ from shoal.lite.fetch_sessions import FULL_EPOCH, LAST_EPOCH
 from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
+from shoal.runtime.tasks import Backoff, keep_running, record_failure
 from shoal.wire.errors import Malformed, WireError
 from shoal.wire.fetch import (
     NO_SESSION_ID,
@@ -43,6 +46,8 @@ _MAX_BYTES = 10 * 1024 * 1024
 # How much longer than the leader holds a fetch an answer may take.
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
+# Elections are over in a moment, so the first pause is short.
+_RECONNECT = Backoff(first_s=0.02, longest_s=1.0)
 _SESSION_ENDED = {Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH}
 _CODES = {int(code): code for code in Code}
 _logger = logging.getLogger(__name__)
@@ -87,7 +92,10 @@ class ReplicaFetcher:
         self._named: list[_Asked] = []
         # When one that failed may be asked for again.
         self._retry_ms: int | None = None
-        self._task = asyncio.create_task(self._run())
+        # How long to wait after the next connection that fails.
+        self._pause_s = _RECONNECT.first_s
+        name = f"replica fetcher from broker {leader.node_id}"
+        self._task = keep_running(name, self._run)
 
     def wake(self) -> None:
         """Partitions came, or follow in another epoch."""
@@ -103,6 +111,9 @@ class ReplicaFetcher:
             await self._connection.close()
 
     async def _run(self) -> None:
+        # An unexpected error may have left the session, or the connection, at any point.
+        self._begin_anew()
+        await self._drop()
         while True:
             if self._changed.is_set():
                 self._changed.clear()
@@ -110,7 +121,7 @@ class ReplicaFetcher:
             if self._session_epoch == FULL_EPOCH:
                 self._name_all()
                 if not self._known:
-                    await self._pause()
+                    await self._pause(self._left_ms(_IDLE_MS) / 1000)
                     continue
             try:
                 await self._fetch()
@@ -126,6 +137,8 @@ class ReplicaFetcher:
                 for partition, fetch in self._known.values():
                     if (follower := partition.replica.follower) is not None:
                         follower.failed(now_ms, fetch)
+                await self._pause(self._pause_s)
+                self._pause_s = _RECONNECT.after(self._pause_s)
 
     def _begin_anew(self) -> None:
         """Say everything again next time."""
@@ -151,10 +164,10 @@ class ReplicaFetcher:
             return most_ms
         return min(most_ms, max(1, self._retry_ms - monotonic_ms()))
 
-    async def _pause(self) -> None:
-        """Until something changes, or a follower may try again."""
+    async def _pause(self, longest_s: float) -> None:
+        """Until partitions come or change, at most so long."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._left_ms(_IDLE_MS) / 1000):
+            async with asyncio.timeout(longest_s):
                 await self._changed.wait()
 
     async def _fetch(self) -> None:
@@ -189,6 +202,7 @@ class ReplicaFetcher:
             return
         if response.error_code:
             raise Malformed(f"a replica's fetch was refused with code {response.error_code}")
+        self._pause_s = _RECONNECT.first_s
         self._session_id = response.session_id
         self._session_epoch = 1 if self._session_epoch == LAST_EPOCH else self._session_epoch + 1
         self._take(response.partitions)
@@ -206,7 +220,7 @@ class ReplicaFetcher:
             if known is None:
                 continue
             partition, fetch = known
-            partition.on_fetched(fetch, _answer(fetched), fetched.records)
+            self._hand_over(partition, fetch, fetched)
             following = _next_fetch(partition, now_ms)
             if fetched.error_code or following is None:
                 is_well = False
@@ -215,6 +229,17 @@ class ReplicaFetcher:
                 self._named.append(self._known[key])
         if not is_well:
             self._begin_anew()
+
+    def _hand_over(
+        self, partition: Partition, fetch: ReplicaFetch, fetched: FetchedPartition
+    ) -> None:
+        """Give a partition its answer; one that cannot take it holds back no other."""
+        try:
+            partition.on_fetched(fetch, _answer(fetched), fetched.records)
+        except Exception as error:  # noqa: BLE001 - the other partitions must be fetched
+            record_failure("replication of a partition", error, f"{partition!r} is tried again")
+            if (follower := partition.replica.follower) is not None:
+                follower.failed(monotonic_ms(), fetch)
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed:

@@ -39,6 +39,7 @@ from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import OnFailure, RepeatingCall, call_every, log_only, run_once
 
 PARTITION_METADATA = "partition.metadata"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -76,7 +77,7 @@ class Replicas:
         self._by_leader: dict[int, list[Partition]] = {}
         # Leaders to whom followers have come, or follow in another epoch.
         self._followed_anew: set[int] = set()
-        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._checkpoint_timer: RepeatingCall | None = None
         # Leaders that hung up a moment ago: most likely their process has ended.
         self.suspects: set[int] = set()
         self._on_followed: asyncio.Event = asyncio.Event()
@@ -105,7 +106,9 @@ class Replicas:
         # What is made from now on is new: there is nothing to recover.
         self._ended = Ended.CLEANLY
         self._is_open = True
-        self._write_marks_later()
+        self._checkpoint_timer = call_every(
+            "high watermark checkpoint", lambda: _CHECKPOINT_S, self._write_marks
+        )
         self._housekeeper.start()
 
     def _has_lost(self, key: TopicPartition, partition: Partition) -> bool:
@@ -242,7 +245,14 @@ class Replicas:
 
     def propose(self, partition: Partition, leader: LeaderPartition, wish: AlterIsr) -> None:
         """Pass a leader's proposal on to the controller."""
-        self._spawn(self._propose(partition, leader, wish))
+
+        def on_failure(_: Exception) -> None:
+            # The leader waits for an answer before it proposes again.
+            failed = IsrAnswer(Code.UNKNOWN_SERVER_ERROR)
+            partition.on_in_sync_answer(leader, wish, failed)
+
+        work = self._propose(partition, leader, wish)
+        self._spawn("in-sync set proposal", work, on_failure)
 
     async def _propose(self, partition: Partition, leader: LeaderPartition, wish: AlterIsr) -> None:
         change = requests.InSyncChange(
@@ -268,7 +278,11 @@ class Replicas:
     def _report_failure(self, key: tuple[UUID, int]) -> None:
         if key not in self._failed:
             self._failed.add(key)
-            self._spawn(self._tell_failure(key))
+
+            def on_failure(_: Exception) -> None:
+                self._failed.discard(key)
+
+            self._spawn("report of a failed log", self._tell_failure(key), on_failure)
 
     async def _tell_failure(self, key: tuple[UUID, int]) -> None:
         request = requests.ReportFailures(self.broker_id, self.broker_epoch, [key])
@@ -279,7 +293,9 @@ class Replicas:
     def _report_log_end(self, partition: Partition) -> None:
         record, log = partition.record, partition.log
         end = requests.LogEnd(*record.key, record.leader_epoch, log.epochs.latest, log.end_offset)
-        self._spawn(self._tell(requests.ReportLogEnds(self.broker_id, self.broker_epoch, [end])))
+        report = requests.ReportLogEnds(self.broker_id, self.broker_epoch, [end])
+        # Without it the election waits for its time-out.
+        self._spawn("report of a log end", self._tell(report), log_only)
 
     async def _tell(self, request: requests.Request[None]) -> bool:
         try:
@@ -289,8 +305,8 @@ class Replicas:
             return False
         return True
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, name: str, work: Any, on_failure: OnFailure) -> None:
+        task = run_once(name, work, on_failure=on_failure)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -310,7 +326,8 @@ class Replicas:
             leader = self._fetchers[leader_id].leader
             is_there = broker is not None and (broker.host, broker.port) == leader[1:]
             if leader_id not in by_leader or not is_there:
-                self._spawn(self._fetchers.pop(leader_id).close())
+                closing = self._fetchers.pop(leader_id).close()
+                self._spawn("end of a replica fetcher", closing, log_only)
         wait_ms = layers.integer("replica.fetch.wait.max.ms")
         own = Follower(self.broker_id, self.broker_epoch, wait_ms)
         for leader_id in by_leader:
@@ -339,14 +356,6 @@ class Replicas:
                 await self._on_followed.wait()
 
     # High watermarks
-
-    def _write_marks_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._checkpoint_timer = loop.call_later(_CHECKPOINT_S, self._write_marks_and_go_on)
-
-    def _write_marks_and_go_on(self) -> None:
-        self._write_marks()
-        self._write_marks_later()
 
     def _write_marks(self) -> None:
         marks = {key: partition.high_watermark for key, partition in self.partitions.items()}
@@ -389,6 +398,14 @@ class Replicas:
             is_clean = False
             _logger.exception("how far the logs were written is not on the disk")
         return is_clean
+
+    def offline_reasons(self) -> dict[str, str]:
+        """Replicas of this broker that are offline, with the reason."""
+        reasons = {str(key): reason for key, reason in self.offline.items()}
+        for key, partition in self.partitions.items():
+            if (reason := partition.log.offline_reason) is not None:
+                reasons[str(key)] = reason
+        return reasons
 
     def partition(self, key: TopicPartition) -> Partition:
         """The replica; `Refused` if there is none here, or if it is offline."""

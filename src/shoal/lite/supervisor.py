@@ -38,6 +38,7 @@ from shoal.lite.controller.requests import MoveLeader, ShrinkInSync
 from shoal.lite.dial import Peer
 from shoal.lite.embedded import CONTROLLER_ID, EmbeddedController
 from shoal.lite.faults.channel import SupervisorEnd
+from shoal.lite.faults.health import empty_health
 from shoal.lite.faults.plan import FaultPlan
 from shoal.lite.fork_server import ForkServer
 from shoal.lite.quorum import Quorum, controller_ids
@@ -53,6 +54,7 @@ from shoal.lite.spec import (
 from shoal.lite.trace import tracer
 from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import record_failure, report_unhandled_errors, run_awaited
 
 # An owner that died must find nothing left after 2 s.
 ORPHAN_PATIENCE_S = 1.0
@@ -102,6 +104,7 @@ class NodeState:
             "port": self.port,
             "pid": self.pid,
             "state": self.state,
+            **(empty_health() if self.faults is None else self.faults.health),
         }
 
     def __str__(self) -> str:
@@ -147,13 +150,14 @@ class Supervisor:
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Start everything, serve commands until told to end, end everything."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._forks.reports, self._on_reports)
+        report_unhandled_errors(loop)
+        loop.add_reader(self._forks.reports, self._on_readable_reports)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
         loop.add_signal_handler(signal.SIGCHLD, self._on_child_ended)
         self._watch_owner(loop)
-        serving = asyncio.create_task(self._serve(on_ready))
-        ending = asyncio.create_task(self._end.wait())
+        serving = run_awaited("supervision", self._serve(on_ready))
+        ending = run_awaited("wait for the end", self._end.wait())
         try:
             await asyncio.wait((serving, ending), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -385,6 +389,14 @@ class Supervisor:
             raise UsageError(f"{node} is not running", remedy="restart it first")
         return node
 
+    def _on_readable_reports(self) -> None:
+        try:
+            self._on_reports()
+        except Exception as error:  # noqa: BLE001 - fail-stop: nodes would start and end unseen
+            record_failure("supervision", error, "the cluster ends")
+            self._failure = f"internal error of the supervisor: {error!r}; see supervisor.log"
+            self._end.set()
+
     def _on_reports(self) -> None:
         data = os.read(self._forks.reports, 65536)
         *lines, self._unread_reports = (self._unread_reports + data).split(b"\n")
@@ -496,7 +508,8 @@ class Supervisor:
     async def _plant(self, request: dict[str, Any]) -> dict[str, Any]:
         """Change what is wrong; returns when all nodes that run do as they are told."""
         inside = [CONTROLLER_ID] if isinstance(self._controller, EmbeddedController) else []
-        can_fail = {"request": self._brokers(), "disk": [*self._nodes]}
+        can_fail = {kind: [*self._nodes] for kind in ("disk", "task")}
+        can_fail["request"] = self._brokers()
         told = self._faults.plant(
             request, can_fail.get(str(request.get("kind")), [*self._nodes, *inside])
         )

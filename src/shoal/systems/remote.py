@@ -5,7 +5,8 @@ from another terminal. Other engines are reached by signals to the processes tha
 names; what needs their owner is refused.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,10 @@ class RemoteNode:
     pid: int
     state: State
     role: Literal["broker", "controller"] = "broker"
+    # As in `NodeStatus`; only Kafka Lite reports these.
+    failures: Mapping[str, int] = field(default_factory=dict)
+    offline: Mapping[str, str] = field(default_factory=dict)
+    offline_count: int = 0
 
 
 class Remote:
@@ -144,7 +149,17 @@ class LiteRemote(Remote):
 
 def _seen(node: NodeStatus, role: Literal["broker", "controller"]) -> RemoteNode:
     state = _STATES.get(node.state, "starting")
-    return RemoteNode(node.id, node.host, node.port, node.pid, state, role)
+    return RemoteNode(
+        node.id,
+        node.host,
+        node.port,
+        node.pid,
+        state,
+        role,
+        failures=node.failures,
+        offline=node.offline,
+        offline_count=node.offline_count,
+    )
 
 
 _STATES: dict[str, State] = {"running": "running", "paused": "paused", "dead": "down"}

@@ -20,6 +20,7 @@ from shoal.lite.raft.messages import Message, Request
 from shoal.lite.raft.model import Voter
 from shoal.lite.trace import tracer
 from shoal.lite.trace.frames import heard, stamped
+from shoal.runtime.tasks import keep_running
 
 # How long the word that it leads no more takes to reach the others.
 _WORD_S = 0.05
@@ -81,7 +82,7 @@ class ControllerHost:
         self.node.start()
         if not self.node.raft.is_voter:
             own = Voter(*self.node.key, host, port)
-            self._joining = asyncio.create_task(self._join(own))
+            self._joining = keep_running("joining the quorum", lambda: self._join(own))
 
     async def _join(self, own: Voter) -> None:
         """A member that came without a vote asks for one, until it has caught up and gets it."""

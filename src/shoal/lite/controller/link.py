@@ -38,6 +38,7 @@ from shoal.lite.raft.messages import Request as RaftRequest
 from shoal.lite.raft.messages import Response
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode
+from shoal.runtime.tasks import record_failure
 from shoal.wire.errors import WireError
 from shoal.wire.framing import Part
 from shoal.wire.messages import RequestFrame, put_request_header
@@ -218,8 +219,12 @@ class ControllerLink:
             self._settle()
 
     def _tick(self) -> None:
-        self._raft.tick(_now_ms())
-        self._settle()
+        try:
+            self._raft.tick(_now_ms())
+            self._settle()
+        except Exception as error:  # noqa: BLE001 - without ticks no controller would be found
+            record_failure("metadata observer", error, "it is called again")
+            self._arm(_RETRY_S)
 
     def _settle(self) -> None:
         drive(self._raft, self._storage, self._perform, _now_ms())
@@ -231,12 +236,14 @@ class ControllerLink:
             future = heapq.heappop(self._behind)[2]
             if not future.done():
                 future.set_result(None)
+        deadline_ms = self._raft.next_deadline_ms()
+        self._arm(None if deadline_ms is None else max(1, deadline_ms - _now_ms()) / 1000)
+
+    def _arm(self, delay_s: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline_ms = self._raft.next_deadline_ms()
-        if deadline_ms is not None:
-            delay_s = max(1, deadline_ms - _now_ms()) / 1000
+        if delay_s is not None and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _drop_former_controller(self) -> None:

@@ -46,6 +46,7 @@ from shoal.lite.raft.storage import FileStorage
 from shoal.lite.trace import tracer
 from shoal.lite.trace.decisions import trace_decisions
 from shoal.model.errors import SystemFailure
+from shoal.runtime.tasks import record_failure
 
 A = TypeVar("A")
 SendMessage = Callable[[int, Message], None]
@@ -210,6 +211,12 @@ class ControllerNode:
 
     def _on_time(self) -> None:
         self._timer = None
+        try:
+            self._look_at_time()
+        except Exception as error:  # noqa: BLE001 - see _fail_unexpectedly
+            self._fail_unexpectedly(error)
+
+    def _look_at_time(self) -> None:
         now_ms = _now_ms()
         deadline_ms = self.raft.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
@@ -241,8 +248,16 @@ class ControllerNode:
         except (StorageFailed, _QuorumRefuses) as error:
             self._fail(str(error))
             return
+        except Exception as error:  # noqa: BLE001 - see _fail_unexpectedly
+            self._fail_unexpectedly(error)
+            return
         self._answer()
         self._arm()
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
+        """Fail-stop: what is in memory may differ from what the quorum has committed."""
+        record_failure("controller", error, "this controller stops")
+        self._fail(f"internal error: {error!r}")
 
     def _fail(self, reason: str) -> None:
         _logger.error("this controller has failed for good: %s", reason)

@@ -19,6 +19,7 @@ from shoal.lite.dial import Peer, dial
 from shoal.lite.raft.config import DEFAULT_CONFIG
 from shoal.lite.raft.messages import FetchRequest, FetchSnapshotRequest, Request, Response
 from shoal.lite.raft.wire import Envelope, WrongCluster, api_key_of, decode_answer, encode_message
+from shoal.runtime.tasks import run_once
 from shoal.wire.errors import WireError
 from shoal.wire.framing import Part
 
@@ -85,7 +86,12 @@ class Peers:
                 return
             earlier.task.cancel()
             lane.drop()
-        task = asyncio.get_running_loop().create_task(self._ask(lane, message))
+
+        def on_failure(_: Exception) -> None:
+            self._on_unreachable(to)
+
+        # Raft asks again when a peer is unreachable.
+        task = run_once("request to a controller", self._ask(lane, message), on_failure=on_failure)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if is_fetch:

@@ -19,6 +19,7 @@ from shoal.lite.raft.small_files import MEMBER_NAME
 from shoal.lite.spec import ControllerSpec
 from shoal.lite.trace import tracer
 from shoal.model.errors import SystemFailure
+from shoal.runtime.tasks import report_unhandled_errors, run_awaited
 
 
 async def run_controller(
@@ -31,6 +32,7 @@ async def run_controller(
     """Be a controller until told to end; `on_ready` is told the port, when it listens."""
     tracer.begin(spec.path.parent, f"c{spec.controller_id}")
     loop = asyncio.get_running_loop()
+    report_unhandled_errors(loop)
     end: asyncio.Future[str | None] = loop.create_future()
 
     def finish(reason: str | None) -> None:
@@ -54,7 +56,7 @@ async def run_controller(
             spec.controllers,
             may_replace=spec.may_replace,
         )
-        task = asyncio.create_task(founding.run(spec.host, port))
+        task = run_awaited("founding of the quorum", founding.run(spec.host, port))
         await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()

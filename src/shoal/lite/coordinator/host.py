@@ -23,6 +23,7 @@ from shoal.lite.coordinator.seat import Seat, Shard
 from shoal.lite.coordinator.topics import InternalTopic, partition_of
 from shoal.lite.replicas import Replicas
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import record_failure, run_awaited
 
 ShardT = TypeVar("ShardT", bound=Shard)
 # Making a topic takes a few milliseconds if there is a controller.
@@ -107,9 +108,8 @@ class CoordinatorHost(Generic[ShardT]):
         """Make the topic; waits a moment for it, together with whoever else asks."""
         loop = asyncio.get_running_loop()
         if self._creation is None or self._creation.done():
-            self._creation = loop.create_task(self.create_topic())
-            # Nobody may be left to hear of a refusal.
-            self._creation.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._creation = run_awaited("creation of an internal topic", self.create_topic())
+            self._creation.add_done_callback(_on_created)
             self._patience_ends_s = loop.time() + _CREATION_PATIENCE_S
         creation = self._creation
         await asyncio.wait([creation], timeout=max(self._patience_ends_s - loop.time(), 0))
@@ -167,6 +167,13 @@ class CoordinatorHost(Generic[ShardT]):
         self._seats.clear()
         for seat in seats:
             await seat.close()
+
+
+def _on_created(creation: "asyncio.Task[None]") -> None:
+    """Take the error: those who asked may all be gone. A refusal was logged where it came from."""
+    error = None if creation.cancelled() else creation.exception()
+    if error is not None and not isinstance(error, Refused):
+        record_failure("creation of an internal topic", error, "the next request tries again")
 
 
 def _not_available(message: str) -> Refused:

@@ -25,6 +25,7 @@ from shoal.lite.log.partition_log import LogOffline
 from shoal.lite.partition import Partition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.transactions.guards import Guard
+from shoal.runtime.tasks import keep_running
 from shoal.wire.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
 from shoal.wire.errors import WireError
 from shoal.wire.records import Record, decode_records, encode_batch
@@ -113,7 +114,8 @@ class Seat(Generic[ShardT]):
         """Begin: replay what there is, and then what comes."""
         self._shard = shard
         self._partition.readers.add(self)
-        self._loading = self._loop.create_task(self._load())
+        # It resumes where it failed; clients hear that the coordinator is loading meanwhile.
+        self._loading = keep_running("coordinator load", self._load)
 
     async def _load(self) -> None:
         began_s = self._loop.time()
@@ -151,7 +153,8 @@ class Seat(Generic[ShardT]):
         """Resign, and wait for what runs here."""
         self.resign()
         if self._loading is not None:
-            await self._loading
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
 
     # Following the log; these two make it a `Waiter` of the partition
 

@@ -3,9 +3,11 @@
 A pair of sockets that is made for each process of a node and inherited by it: nobody else can
 speak here. Lines of JSON:
 
-    supervisor  {"number": 3, "links": …, "resets": …, "disk": …, "requests": …}   all faults
+    supervisor  {"number": 3, "links": …, "resets": …, "disk": …, "requests": …, "tasks": …}
+                                       all faults
     node        {"done": 3}            it does so from now on, or {"done": 3, "error": …}
     node        {"hit": 7}             a request met the fault with this number
+    node        {"health": …}          see `health`; when it has changed
 
 A line says everything there is, not what has changed: a node that starts, or was paused, needs
 only the last one. The first is sent before the node's process is there, and taken up before it
@@ -19,10 +21,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from shoal.lite.faults.health import REPORT_EVERY_S, OfflineReplicas, describe_health, empty_health
 from shoal.lite.faults.links import LINKS, Link, Way
 from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.log.disk import DiskFault, set_fault
 from shoal.model.errors import ConfigError
+from shoal.runtime.tasks import call_every, inject_failure
 
 _READ_BYTES = 65536
 _logger = logging.getLogger(__name__)
@@ -95,7 +99,9 @@ class SupervisorEnd:
     """The supervisor's end: tells a process of a node its faults."""
 
     def __init__(self, on_hit: Callable[[int], None]) -> None:
-        """`on_hit` is told the number of a fault that a request met."""
+        """`on_hit` is called with the number of a fault that a request met."""
+        # What the process reported last.
+        self.health = empty_health()
         own, self.other_end = socket.socketpair()
         self._on_hit = on_hit
         self._number = 0
@@ -121,6 +127,9 @@ class SupervisorEnd:
         if "hit" in line:
             self._on_hit(line["hit"])
             return
+        if "health" in line:
+            self.health = line["health"]
+            return
         future = self._waiting.pop(line["done"], None)
         if future is not None and not future.done():
             future.set_result(line.get("error"))
@@ -136,16 +145,34 @@ class SupervisorEnd:
 class NodeEnd:
     """The node's end: does what it is told."""
 
-    def __init__(self, end: socket.socket, requests: RequestFaults) -> None:
+    def __init__(
+        self,
+        end: socket.socket,
+        requests: RequestFaults,
+        offline_replicas: OfflineReplicas = dict,
+    ) -> None:
         self._requests = requests
         self._disk: dict[str, Any] | None = None
+        # How often each task was asked to fail. None before the first line: what an earlier
+        # process was asked is over.
+        self._task_failures: dict[str, int] | None = None
+        self._offline_replicas = offline_replicas
+        self._health = empty_health()
         # Without a supervisor this process ends anyway.
         self._lines = Lines(end, self._on_line, lambda: None)
         requests.on_hit = self._tell_hit
         self._lines.receive()
+        self._reporting = call_every("health report", lambda: REPORT_EVERY_S, self._report_health)
 
     def close(self) -> None:
+        self._reporting.cancel()
         self._lines.close()
+
+    def _report_health(self) -> None:
+        health = describe_health(self._offline_replicas)
+        if health != self._health:
+            self._health = health
+            self._lines.send(health=health)
 
     def _tell_hit(self, number: int) -> None:
         self._lines.send(hit=number)
@@ -159,11 +186,20 @@ class NodeEnd:
             if line["disk"] != self._disk:
                 self._disk = line["disk"]
                 set_fault(None if self._disk is None else DiskFault(**self._disk))
+            self._fail_tasks(line["tasks"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             _logger.warning("faults cannot be planted: %r", error)
             self._lines.send(done=number, error=str(error))
         else:
             self._lines.send(done=number)
+
+    def _fail_tasks(self, wanted: dict[str, int]) -> None:
+        before, self._task_failures = self._task_failures, dict(wanted)
+        if before is None:
+            return
+        for name, count in wanted.items():
+            if count > before.get(name, 0) and not inject_failure(name):
+                raise ConfigError(f"no background task {name!r} is running in this node")
 
 
 def _link(ways: list[list[Any]]) -> Link:

@@ -31,6 +31,8 @@ class FaultPlan:
     ways: dict[tuple[int, int], Way] = field(default_factory=dict)
     # How often links were reset: nothing lasts, so nothing is healed.
     resets: dict[tuple[int, int], int] = field(default_factory=dict)
+    # How often background tasks were asked to fail, by node and name: nothing lasts here either.
+    tasks: dict[tuple[int, str], int] = field(default_factory=dict)
     disks: dict[int, dict[str, Any]] = field(default_factory=dict)
     requests: dict[int, tuple[int, RequestFault]] = field(default_factory=dict)
     _last_number: int = 0
@@ -45,6 +47,8 @@ class FaultPlan:
                 return self._link(wish, node_ids)
             if kind == "reset":
                 return self._reset(wish, node_ids)
+            if kind == "task":
+                return self._task(wish, node_ids)
             if kind == "isolate":
                 return self._isolate(wish, node_ids)
             if kind == "disk":
@@ -79,6 +83,11 @@ class FaultPlan:
         source, target = _ends(wish, node_ids)
         pair = min(source, target), max(source, target)
         self.resets[pair] = self.resets.get(pair, 0) + 1
+        return {}
+
+    def _task(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
+        key = _known(wish["node"], node_ids), str(wish["task"])
+        self.tasks[key] = self.tasks.get(key, 0) + 1
         return {}
 
     def _isolate(self, wish: Mapping[str, Any], node_ids: Collection[int]) -> dict[str, Any]:
@@ -147,6 +156,7 @@ class FaultPlan:
         """A node is gone for good."""
         self.ways = {pair: way for pair, way in self.ways.items() if node_id not in pair}
         self.resets = {pair: n for pair, n in self.resets.items() if node_id not in pair}
+        self.tasks = {key: n for key, n in self.tasks.items() if key[0] != node_id}
         self.disks.pop(node_id, None)
         self.requests = {n: one for n, one in self.requests.items() if one[0] != node_id}
 
@@ -163,6 +173,7 @@ class FaultPlan:
             "resets": {
                 sum(pair) - node_id: count for pair, count in self.resets.items() if node_id in pair
             },
+            "tasks": {name: count for (node, name), count in self.tasks.items() if node == node_id},
             "disk": self.disks.get(node_id),
             "requests": [
                 asdict(fault) for node, fault in self.requests.values() if node == node_id

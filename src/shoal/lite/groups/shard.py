@@ -44,6 +44,7 @@ from shoal.lite.groups.settings import group_settings, offsets_retention_ms
 from shoal.lite.log.header import BatchHeader
 from shoal.lite.partition import monotonic_ms
 from shoal.lite.transactions.guards import Guard
+from shoal.runtime.tasks import RepeatingCall, call_every, log_only, run_once
 from shoal.wire.errors import WireError
 from shoal.wire.records import Record
 
@@ -70,7 +71,7 @@ class GroupShard:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: RepeatingCall | None = None
         # Offsets of transactions that are written and not committed in the log yet.
         self._unsettled: Counter[OffsetKey] = Counter()
 
@@ -101,7 +102,7 @@ class GroupShard:
         for group in self.book.groups():
             self._groups.on_offsets_changed(now, group)
         self._settle()
-        self._expire_later()
+        self._expiry_timer = call_every("offset expiry", self._expiry_pause_s, self._expire)
         self.forget_missing_topics()
 
     def stop(self) -> None:
@@ -230,9 +231,8 @@ class GroupShard:
 
     # Expiry
 
-    def _expire_later(self) -> None:
-        interval_s = self._home.layers.integer("offsets.retention.check.interval.ms") / 1000
-        self._expiry_timer = self._loop.call_later(interval_s, self._expire)
+    def _expiry_pause_s(self) -> float:
+        return self._home.layers.integer("offsets.retention.check.interval.ms") / 1000
 
     def _expire(self) -> None:
         now = _now()
@@ -246,7 +246,6 @@ class GroupShard:
             else:
                 expired += gone
         self._clean(expired)
-        self._expire_later()
 
     def _is_over(self, group: Group, expired_count: int) -> bool:
         """Whether nothing is left of a group once its expired offsets are gone."""
@@ -262,7 +261,8 @@ class GroupShard:
             self._spawn(self.delete_offsets(some))
 
     def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(_tried(work))
+        # What was not removed is found again when offsets expire the next time.
+        task = run_once("removal of offsets", _tried(work), on_failure=log_only)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -4,12 +4,12 @@ Kafka lets flexible versions carry fields that a reader may not know; nodes that
 pass over them. Versions that are not flexible carry no clock.
 """
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar, cast
 
 from shoal.lite.trace import tracer
 from shoal.lite.trace.tracer import Tracer
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.api_keys import ApiKey, is_flexible
 from shoal.wire.errors import WireError
 from shoal.wire.framing import Part
@@ -79,7 +79,7 @@ def stamped(answer: AnswerT) -> AnswerT:
         first = _tagged(memoryview(answer[0]), _TAGS_OF_ANSWER_AT, tracer.current.stamp())
         result = [first, *answer[1:]]
     else:
-        result = asyncio.ensure_future(_stamped_later(cast("Awaitable[Any]", answer)))
+        result = run_awaited("answer", _stamped_later(cast("Awaitable[Any]", answer)))
     return cast("AnswerT", result)
 
 

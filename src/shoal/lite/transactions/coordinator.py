@@ -12,8 +12,9 @@ Rules of this file:
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.coordinator.seat import NewRecord, NotWritten, Seat
@@ -23,6 +24,7 @@ from shoal.lite.transactions.markers import Marker
 from shoal.lite.transactions.model import PREPARED, Identity, State, Transaction
 from shoal.lite.transactions.records import decode_key, decode_value, encode_key, encode_value
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import keep_running
 from shoal.wire.errors import WireError
 from shoal.wire.records import Record
 
@@ -170,17 +172,13 @@ class TransactionCoordinator:
         """See to it that a decided transaction is ended."""
         transaction = self.machine.transactions.get(transactional_id)
         if transaction is not None and transaction.state in PREPARED:
-            self._spawn(self._finish(transaction))
+            self._spawn(lambda: self._finish(transaction))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run work that ends; after an unexpected error again, or a transaction would hang."""
+        task = keep_running("end of a transaction", work)
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: "asyncio.Future[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("a transaction was not ended", exc_info=error)
+        task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, transaction: Transaction) -> None:
         marker = Marker(
@@ -224,11 +222,11 @@ class TransactionCoordinator:
             # From now on, not from when the task gets its turn: nothing may come between.
             if isinstance(due, str):
                 self.machine.pend(self.machine.transactions[due])
-                self._spawn(self._forget(due))
+                self._spawn(partial(self._forget, due))
             else:
                 _logger.info("%s is aborted, its time is over", due.transactional_id)
                 self.machine.pend(due)
-                self._spawn(self._abort(due))
+                self._spawn(partial(self._abort, due))
         self._arm()
 
     async def _abort(self, transaction: Transaction) -> None:

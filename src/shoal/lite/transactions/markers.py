@@ -18,6 +18,7 @@ from shoal.lite.codes import Code, Refused
 from shoal.lite.controller.records import NO_LEADER
 from shoal.lite.controller.state import ClusterState
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import log_only, record_failure, run_once
 
 _RETRY_S = 0.05
 _DONE = frozenset({Code.NONE, Code.INVALID_PRODUCER_EPOCH, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT})
@@ -97,7 +98,9 @@ class MarkerCourier:
         parcel = _Parcel(marker, partitions, asyncio.get_running_loop().create_future())
         self._queues.setdefault(leader, []).append(parcel)
         if leader not in self._senders:
-            self._senders[leader] = asyncio.create_task(self._empty(leader))
+            self._senders[leader] = run_once(
+                "transaction marker sender", self._empty(leader), on_failure=log_only
+            )
         return parcel.future
 
     async def _empty(self, leader: int) -> None:
@@ -116,7 +119,11 @@ class MarkerCourier:
             return await self._write(leader, items)
         except Refused as refused:
             _logger.info("broker %d was not told of markers: %s", leader, refused)
-            return [dict.fromkeys(parcel.partitions, refused.code) for parcel in parcels]
+            code = refused.code
+        except Exception as error:  # noqa: BLE001 - those who wait for the parcels must hear of it
+            record_failure("transaction marker sender", error, "the markers are sent again")
+            code = Code.UNKNOWN_SERVER_ERROR
+        return [dict.fromkeys(parcel.partitions, code) for parcel in parcels]
 
     async def close(self) -> None:
         senders = list(self._senders.values())

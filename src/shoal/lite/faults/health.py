@@ -1,0 +1,34 @@
+"""What a node reports to its supervisor: background work that failed, and replicas offline.
+
+Rules of this file:
+- A report says everything, not what has changed, and is sent when it differs from the last one.
+- It stays short however much is wrong: a line names a few offline replicas and counts all.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shoal.runtime.tasks import failure_counts
+
+# How often a node looks whether there is something to report.
+REPORT_EVERY_S = 0.5
+_MOST_NAMED = 20
+_LONGEST_REASON = 300
+
+# Offline replicas of this node, by partition, with the reason.
+OfflineReplicas = Callable[[], Mapping[str, str]]
+
+
+def describe_health(offline_replicas: OfflineReplicas) -> dict[str, Any]:
+    """A report of this process."""
+    offline = offline_replicas()
+    named = sorted(offline)[:_MOST_NAMED]
+    return {
+        "failures": {each.name: each.count for each in failure_counts()},
+        "offline": {name: offline[name][:_LONGEST_REASON] for name in named},
+        "offline_count": len(offline),
+    }
+
+
+def empty_health() -> dict[str, Any]:
+    return {"failures": {}, "offline": {}, "offline_count": 0}
