@@ -127,6 +127,13 @@ def test_replication_is_from_append_to_append_of_first_copies(tmp_path: Path) ->
     assert told.skew_us is None  # nobody compared the brokers' clocks
 
 
+def test_append_times_that_a_mirror_kept_are_not_the_targets(tmp_path: Path) -> None:
+    history = clean_run(lanes=1, count=10)
+    for _, row in history.rows["log"]:
+        row["append_us"] = 1000 * row["sequence"] + 50
+    assert "replication" not in judge(history, tmp_path).metrics.latency_us
+
+
 def test_without_append_times_there_is_no_replication_latency(tmp_path: Path) -> None:
     assert "replication" not in judge(clean_run(), tmp_path).metrics.latency_us
 

@@ -24,6 +24,7 @@ from shoal.mirror.transactional import TransactionalMirror
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Finding, Outcome, Verdict
 from shoal.model.topics import TopicPartition
+from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
 from support.experiments import mirrored
 from support.mirror_batches import record_set, stored_batch
 
@@ -122,6 +123,41 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be written") as caught:
         ReEncodedFile(tmp_path / "missing" / "declared")
     assert caught.value.remedy
+
+
+def test_a_batch_of_the_sources_append_time_is_declared() -> None:
+    mirror, declared = _mirror(target_offset=50)
+    stored = stored_batch(0, 3)
+    batch = Batch(memoryview(stored))
+    batch.edit(attributes=batch.attributes | TIMESTAMP_TYPE_BIT)
+    _feed(mirror, stored)
+    _send(mirror, ProduceResult(Outcome.OK, base_offset=50))
+    assert declared == [50]
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+def test_the_audit_finds_the_append_times_of_the_source_at_the_target(
+    tmp_path: Path, delivery: str
+) -> None:
+    """The broker of the source stamps, that of the target does not."""
+    fidelity = ["key", "headers", "payload", "timestamps", "bytes"]
+    spec = mirrored("stamped", 1_000, 4_000)
+    spec = replace(
+        spec,
+        mirror=MirrorSpec("shoal", delivery=delivery),
+        promises={**spec.promises, "fidelity": fidelity},
+    )
+    folder = tmp_path / "run"
+    stamps = {"log.message.timestamp.type": "LogAppendTime"}
+    with LiteCluster(properties=stamps) as source, LiteCluster() as target:
+        addresses = Addresses(source.bootstrap, target.bootstrap)
+        run_workload(spec, addresses=addresses, run_dir=folder, watch=lambda _progress: None)
+    declared = read_re_encoded(folder / "mirror-re-encoded.jsonl")
+    assert bool(declared) is (delivery == "idempotent")
+    result = audit(open_ledger([folder]))
+    assert dict(result.findings) == {}
+    assert result.verdict is Verdict.PROVEN
+    assert "replication" not in result.metrics.latency_us
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 Rules:
 - Batches keep their source offsets, gaps and all; only a batch in which the copy begins is
-  encoded anew. They carry no producer ids.
+  encoded anew. They carry no producer ids, and keep the append time of the source's broker.
 - One request at a time, with as many batches as it has room for. It names the end that the
   target must have, and is written whole or not at all.
 - After an answer that was lost, an end that is one of the lost requests' is taken for its
@@ -19,9 +19,10 @@ from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.deep import Group
 from shoal.mirror.offset_map import Span
 from shoal.mirror.remedies import remedy_for
-from shoal.mirror.rewrite import halves, prepare_to_append, trimmed_copy, within_limit
+from shoal.mirror.rewrite import halves, prepare_to_append, within_limit
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
+from shoal.wire.re_encode import trim
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class AppendingMirror(PartitionMirror):
         if batch.base_offset >= self.position:
             return batch, []
         self.counts.trimmed += 1
-        copy = trimmed_copy(batch, from_offset=self.position)
+        copy = trim(batch, from_offset=self.position)
         if copy is None:
             self.counts.dropped_empty += 1
         return copy, []

@@ -44,7 +44,7 @@ from shoal.mirror.rewrite import ends_like, halves, prepare, rest_of, within_lim
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import NO_SEQUENCE, SEQUENCE_MASK, Batch, sequence_after
+from shoal.wire.batch import LOG_APPEND_TIME, NO_SEQUENCE, SEQUENCE_MASK, Batch, sequence_after
 from shoal.wire.errors import CorruptBatch
 
 # What a broker remembers of a producer: older repetitions it cannot tell from new batches.
@@ -134,6 +134,8 @@ class PartitionMirror(Intake):
     in_flight_limit: int = IN_FLIGHT_LIMIT
     offsets: MapWriter | None = None  # where each source offset went
     declare: Declare | None = None
+    # Topics of which the log says already why their batches are re-encoded; shared.
+    announced: set[str] = field(default_factory=set)
     # Batches above it are known to be refused by the target; 0 for none.
     limit_bytes: int = 0
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
@@ -183,7 +185,7 @@ class PartitionMirror(Intake):
     @property
     def oldest_timestamp_ms(self) -> int:
         """Of the first batch that is not done, or of the last one that is; -1 before any."""
-        return self._queue[0].batch.base_timestamp if self._queue else self._last_timestamp_ms
+        return _oldest_ms(self._queue[0].batch) if self._queue else self._last_timestamp_ms
 
     @property
     def in_flight(self) -> int:
@@ -497,6 +499,12 @@ class PartitionMirror(Intake):
                 self._damaged = outgoing
             return True
         return False  # it was damaged on the way: another try may help
+
+
+def _oldest_ms(batch: Batch) -> int:
+    """The time of the first record; with LogAppendTime the maximum is the time of all."""
+    is_stamped = batch.timestamp_type == LOG_APPEND_TIME
+    return batch.max_timestamp if is_stamped else batch.base_timestamp
 
 
 def _at_or_before(sequence: int, other: int) -> bool:

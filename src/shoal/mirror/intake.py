@@ -2,7 +2,11 @@
 
 Rules:
 - A batch goes as it is if it can. It is encoded anew where the copy begins inside of it, where
-  compaction has left gaps, and in deep mode (`shoal.mirror.deep`), which takes all apart.
+  compaction has left gaps, where the source's broker has set its append time, and in deep mode
+  (`shoal.mirror.deep`), which takes all apart.
+- A stock target drops the source's timestamp type. The append time becomes the create time of
+  the records, whatever the type of the target's topic is now: that may change at any moment, and
+  old create times would let retention delete what was just copied.
 - Aborted and control batches are dropped by their headers.
 - A batch that cannot be read parks the partition, or is read again after a while, as told.
 """
@@ -19,7 +23,8 @@ from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import dense_copy, records_from
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch, iter_batches, sequence_after
+from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches, sequence_after
+from shoal.wire.re_encode import with_append_time
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,7 @@ class Counts:
     bytes: int = 0
     trimmed: int = 0  # re-encoded: the fetch began inside the batch
     closed_gaps: int = 0  # re-encoded: compaction had taken records away
+    restamped: int = 0  # re-encoded: the source's append time became the create time
     split: int = 0  # re-encoded: pieces beyond the first of a batch that was too large
     changed: int = 0  # by the handler
     dropped_by_handler: int = 0
@@ -70,6 +76,7 @@ class Intake:
     target_offset: int
     next_sequence: int
     forgets_after_ms: int
+    announced: set[str]
     _damaged_at: int
     _old_before_ms: int
 
@@ -166,17 +173,32 @@ class Intake:
         if batch.record_count == 0:
             self.counts.dropped_empty += 1
             return None, []
+        is_stamped = batch.timestamp_type == LOG_APPEND_TIME
+        if is_stamped:
+            self._announce_append_times()
+            self.counts.restamped += 1
         if batch.base_offset < self.position:
             self.counts.trimmed += 1
         elif not batch.is_dense:
             self.counts.closed_gaps += 1
         else:
-            return batch, [Span(batch.base_offset, batch.record_count, batch.record_count)]
+            spans = [Span(batch.base_offset, batch.record_count, batch.record_count)]
+            return with_append_time(batch) if is_stamped else batch, spans
         copied = dense_copy(batch, from_offset=self.position)
         if copied is None:
             self.counts.dropped_empty += 1
             return None, []
         return copied
+
+    def _announce_append_times(self) -> None:
+        topic = self.partition.topic
+        if topic not in self.announced:
+            self.announced.add(topic)
+            _log.warning(
+                "%s has message.timestamp.type LogAppendTime: its batches are re-encoded, with "
+                "the source's append times as create times at the target",
+                topic,
+            )
 
     def _handled(self, batch: Batch | None) -> Batch | None:
         if batch is None or self.handler is None:

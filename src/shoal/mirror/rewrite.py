@@ -2,12 +2,16 @@
 
 An unpatched broker takes a fetched batch only with base offset 0, no broker's timestamp type,
 no transaction of another cluster and the sequence of a producer of its own (`prepare`), and
-only if it has one record for each of its offsets (`dense_copy`).
+only if it has one record for each of its offsets (`dense_copy`). It replaces the timestamp type
+by its topic's: so a batch of the source's append time is encoded again before, with that time as
+the create time of its records (`shoal.wire.re_encode`).
 
 Rules:
 - `prepare` edits the 61-byte header in place. The CRC is carried over, not computed: damage to
   the records is found by the target as it would have been by a consumer of the source.
 - `dense_copy` decodes, and so checks the CRC first: encoding anew would make damage valid.
+- Records have the timestamps that a reader of the source sees. Compare-and-append also keeps the
+  timestamp type: the target takes batches as they are.
 """
 
 from collections.abc import Iterator
@@ -23,6 +27,7 @@ from shoal.wire.batch import (
     TIMESTAMP_TYPE_BIT,
     Batch,
 )
+from shoal.wire.re_encode import keep_timestamp_type
 from shoal.wire.records import Header, Record, decode_records, encode_batch
 
 
@@ -43,17 +48,11 @@ def prepare_to_append(batch: Batch, base_offset: int) -> None:
     batch.edit(
         base_offset=base_offset,
         leader_epoch=NO_LEADER_EPOCH,
-        attributes=batch.attributes & ~STORED_BITS,
+        attributes=batch.attributes & ~(STORED_BITS & ~TIMESTAMP_TYPE_BIT),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
     )
-
-
-def trimmed_copy(batch: Batch, *, from_offset: int) -> Batch | None:
-    """The records at and above an offset, at their offsets, or None if there are none."""
-    records = records_from(batch, from_offset)
-    return _packed(records, batch, span=(from_offset, batch.last_offset)) if records else None
 
 
 def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | None:
@@ -61,9 +60,8 @@ def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | 
 
     And at which source offsets they were.
 
-    Keys, values, headers, timestamps and codec stay. The timestamps are those of the
-    producer, also where the source's broker put its own beside them: as in a batch that goes
-    unopened.
+    Keys, values, headers, timestamps and codec stay. Where the source's broker has set its
+    append time, that is every record's timestamp.
     """
     records = records_from(batch, from_offset)
     if not records:
@@ -72,9 +70,8 @@ def dense_copy(batch: Batch, *, from_offset: int) -> tuple[Batch, list[Span]] | 
 
 
 def records_from(batch: Batch, offset: int) -> list[Record]:
-    """The records at and above an offset, with the producer's timestamps."""
+    """The records at and above an offset, with the timestamps that a reader sees."""
     batch.check_crc()
-    batch.edit(attributes=batch.attributes & ~TIMESTAMP_TYPE_BIT)
     return [record for record in decode_records(batch) if record.offset >= offset]
 
 
@@ -117,7 +114,9 @@ def _packed(records: list[Record], like: Batch, span: tuple[int, int] | None = N
         keep_offsets=True,
         last_offset_delta=last - first,
     )
-    return Batch(memoryview(packed))
+    batch = Batch(memoryview(packed))
+    keep_timestamp_type(batch, like=like)
+    return batch
 
 
 def ends_like(batch: Batch, count: int, other: Batch) -> bool:

@@ -41,6 +41,7 @@ class Common(TypedDict):
     retries_bad: bool
     rebatcher: Rebatcher | None
     declare: Declare | None
+    announced: set[str]
 
 
 class Starter:
@@ -52,6 +53,7 @@ class Starter:
         self._config = config
         self._handler = None if config.handler is None else load_handler(config.handler)
         self._declare: Declare | None = None
+        self._announced: set[str] = set()
         if config.re_encoded is not None:
             self._declare = ReEncodedFile(config.re_encoded).declare
         self._topic = CheckpointTopic(target, config.name)
@@ -166,6 +168,7 @@ class Starter:
             "retries_bad": rules.on_bad_batch == "retry",
             "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
             "declare": None if is_deep else self._declare,
+            "announced": self._announced,
         }
 
     def _sequenced(self, route: Route, start: Start) -> PartitionMirror:

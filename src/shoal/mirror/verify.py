@@ -7,7 +7,10 @@ Rules:
   the source has. Both are read to their last stable offset, without aborted and control batches.
 - Batches with the same bytes, codec, count and timestamps are equal. Where they are not, records
   are compared one by one, so that batches may have been re-encoded or cut otherwise: keys,
-  values, headers and timestamps. Append times of brokers are no part of a record.
+  values, headers and timestamps.
+- The timestamp of a record is the one that a reader sees: with LogAppendTime at the source its
+  append time must be at the target. A target's topic of LogAppendTime sets times of its own,
+  which are not compared.
 - Offsets need not be equal, only the order. Where one log begins later (retention), the other
   is passed over up to the first record that both have.
 - The first difference of a partition ends its comparison. A target that ends early may still be
@@ -242,7 +245,7 @@ async def _step(report: PartitionReport, source: _Log, target: _Log) -> bool:
     if left is None:
         report.difference = Difference(-1, right.offset, "the target has more than the source")
         return False
-    what = _difference(left, right, no_times=source.has_append_times or target.has_append_times)
+    what = _difference(left, right, no_times=target.has_append_times)
     if what is not None:
         report.difference = Difference(left.offset, right.offset, what)
         return False
@@ -257,6 +260,7 @@ def _same_bytes(batch: Batch, other: Batch) -> bool:
     return (
         (batch.codec, batch.record_count, batch.base_timestamp, batch.max_timestamp)
         == (other.codec, other.record_count, other.base_timestamp, other.max_timestamp)
+        and batch.timestamp_type == other.timestamp_type
         and batch.is_dense == other.is_dense
         and batch.records == other.records
     )
