@@ -627,7 +627,13 @@ def torn_by_the_mirror(history: History) -> None:
     not_mirrored(history)
 
 
+def refused_and_committed(history: History) -> None:
+    in_transaction(history, COMMITTED)
+    change(history, "attempts", is_message(0, 7), outcome=FAILED, error=10, offset=-1)
+
+
 BLAMED = [
+    (refused_and_committed, "producer_to_source", "producer_to_source"),
     (unreadable_copy, "source_to_target", "log_to_consumers"),
     (aborted_and_shown, "source_to_target", "log_to_consumers"),
     (shown_too_early, "source_to_target", "log_to_consumers"),
@@ -665,3 +671,27 @@ def test_isolation_is_that_of_each_group(tmp_path: Path) -> None:
     plan = json.loads((one / "run.json").read_text())
     (one / "run.json").write_text(json.dumps(plan | {"isolation": "read_uncommitted"}))
     assert "aborted read" not in audit(open_ledger([one, other])).groups["g"].findings
+
+
+def test_a_refused_send_is_seen_in_an_aborted_transaction_at_any_isolation(tmp_path: Path) -> None:
+    """Producers record `failed` for all sends of such a transaction; the error tells them apart."""
+    for error, found in ((0, {}), (10, {"aborted read": 1})):
+        history = clean_run()
+        in_transaction(history, ABORTED)
+        change(history, "attempts", is_message(0, 7, 8), outcome=FAILED, offset=-1)
+        change(history, "attempts", is_message(0, 7), error=error)
+        folder = history.write(tmp_path / str(error))
+        plan = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(plan | {"isolation": "read_uncommitted"}))
+        assert counts(audit(open_ledger([folder]), sizes=SMALL)) == found
+
+
+def test_an_attempt_without_a_record_shares_the_fate_of_its_transaction(tmp_path: Path) -> None:
+    """A producer died after the commit, before it recorded what was acknowledged."""
+    history = clean_run()
+    in_transaction(history, COMMITTED)
+    drop(history, "attempts", is_message(0, 7, 8))
+    never_stored(history)
+    result = judge(history, tmp_path)
+    assert counts(result) == {"lost: never-stored": 1, "torn transaction": 1}
+    assert result.metrics.unknown == 0

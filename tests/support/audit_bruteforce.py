@@ -34,17 +34,18 @@ class Judge:
             place = (row["partition"], row["offset"])
             self.found[row["cluster"]].setdefault(name(row), set()).add(place)
         self.known = {c: {m: set(p) for m, p in f.items()} for c, f in self.found.items()}
+        self.to_anyone = {name(row) for row in history.table("receipts")}
+        self.attempts = self.all_attempts()
+        self.outcome = {m: a["outcome"] for m, a in self.attempts.items()}
         for row in history.table("attempts"):
-            if row["outcome"] != 1 and row["offset"] >= 0:
+            is_evidence = row["acked_us"] >= 0 or self.committed(name(row))
+            if row["outcome"] != 1 and row["offset"] >= 0 and is_evidence:
                 place = (self.home("source", name(row)), row["offset"])
                 self.known["source"].setdefault(name(row), set()).add(place)
         for row in history.table("receipts"):
             place = (row["partition"], row["offset"])
             self.known[self.read].setdefault(name(row), set()).add(place)
-        self.to_anyone = {name(row) for row in history.table("receipts")}
         self.delivered = {name(row) for row in self.receipts}
-        self.attempts = self.all_attempts()
-        self.outcome = {m: a["outcome"] for m, a in self.attempts.items()}
         self.drained = {
             (c["producer"], c["topic"], c["lane"])
             for c in history.commits
@@ -87,6 +88,10 @@ class Judge:
     def is_drained(self, m: Message) -> bool:
         return self.h.all_drained or m[:3] in self.drained
 
+    def decides(self, cluster: str, m: Message, *, drained: bool) -> bool:
+        """Whether a scan decides about offsets at or above its end."""
+        return drained or (cluster == "source" and self.outcome.get(m) == 0)
+
     def committed(self, m: Message) -> bool:
         return self.outcome.get(m) == 0 or (self.outcome.get(m) == 2 and m in self.to_anyone)
 
@@ -116,7 +121,7 @@ class Judge:
         if (
             scan
             and m not in self.found["source"]
-            and (offset is None or offset < scan[1] or drained)
+            and (offset is None or offset < scan[1] or self.decides("source", m, drained=drained))
         ):
             if offset is None or offset >= scan[0]:
                 return "lost: never-stored"
@@ -178,7 +183,8 @@ class Judge:
                 own = [int(o) for p, o in places if p == at]
                 follows = any(n[:3] == m[:3] and n[3] < m[3] for n in self.known[cluster])
                 return scan[0] == 0 or (follows and int(scan[0]) <= min(own, default=int(scan[0])))
-            return scan[0] <= offset and (offset < scan[1] or self.is_drained(m))
+            decided = self.decides(cluster, m, drained=self.is_drained(m))
+            return scan[0] <= offset and (offset < scan[1] or decided)
 
         gone = {
             name(r)
@@ -199,7 +205,7 @@ class Judge:
         """Sequences of each stream in order of first arrival."""
         streams: dict[Any, list[Any]] = defaultdict(list)
         for place, row in enumerate(self.h.table("receipts")):
-            if row["group"] == self.group:
+            if row["group"] == self.group and name(row) in self.attempts:
                 streams[name(row)[:3]].append((place, row))
         orders = {}
         for stream, rows in streams.items():
@@ -222,8 +228,21 @@ class Judge:
         firsts: dict[Any, dict[int, int]] = defaultdict(dict)
         for m, places in self.known[cluster].items():
             for at, offset in sorted(places, reverse=True):
-                firsts[m[:3], at][m[3]] = offset
+                if m in self.attempts and not self.is_shown_absent(cluster, m, (at, offset)):
+                    firsts[m[:3], at][m[3]] = offset
         return [sorted(sorted(own), key=own.__getitem__) for own in firsts.values()]
+
+    def is_shown_absent(self, cluster: str, m: Message, place: tuple[int, int]) -> bool:
+        start, end = self.scans.get((cluster, m[1], place[0]), (place[1] + 1, 0))
+        groups = {(c["producer"], c["topic"], c["lane"]) for c in self.drains()}
+        drained = self.h.all_drained or m[:3] in groups
+        inside = place[1] < end or self.decides(cluster, m, drained=drained)
+        return m not in self.found[cluster] and start <= place[1] and inside
+
+    def drains(self) -> list[dict[str, Any]]:
+        """Of any group that there is."""
+        drains = [c for c in self.h.commits if c["kind"] == "drained"]
+        return [c for c in drains if c["group"] in self.h.groups]
 
     # ------------------------------------------------------------ polls
 
@@ -241,9 +260,9 @@ class Judge:
         for key, chain in chains.items():
             known = self.known_offsets(key[2], key[3])
             steps = list(pairwise(chain))
-            falls += sum(b <= a for a, b in steps)
             if key in begins:
                 steps.append((begins[key] - 1, chain[0]))
+            falls += sum(b <= a for a, b in steps)
             skips += sum(any(a < o < b for o in known) for a, b in steps)
         return skips, falls
 

@@ -34,14 +34,14 @@ from shoal.audit.supersession import latest_rows
 from shoal.audit.tasks import MessageCell
 from shoal.audit.view import CellView
 from shoal.model.findings import Finding
-from shoal.model.ledger import ABORTED, FAILED, OK, OPEN, UNKNOWN
+from shoal.model.ledger import FAILED, OK, UNKNOWN
 
 DOUBTFUL_GAP = 4096  # offsets between two doubtful ones that are looked at along with them
 
 
 def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
     view = CellView(cell, setting)
-    outcome = _outcomes(view)
+    outcome = view.outcome
     book = Book(view, outcome)
     _count_attempts(view, outcome, book)
     alterations = compare_copies(view)
@@ -53,26 +53,6 @@ def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
 
 
 # ---------------------------------------------------------------- producers
-
-
-def _outcomes(view: CellView) -> Array:
-    """The outcome of each slot; reserved numbers without a record are unknown attempts.
-
-    That of an attempt in a transaction is the transaction's, unless it was committed.
-    """
-    outcome = view.attempts.outcome.copy()
-    members = view.memberships
-    if members is not None:
-        told = outcome != NEVER
-        outcome[told & (members.fate == ABORTED)] = FAILED
-        outcome[told & (members.fate == OPEN)] = UNKNOWN
-    planned = view.index.first_slots(view.extents("planned"))
-    outcome[planned[outcome[planned] == NEVER]] = UNKNOWN
-    seen = view.in_source | view.in_target | view.delivered_to_anyone
-    stray = np.flatnonzero(seen & (outcome == NEVER))
-    reserved = view.extents("reserved")[view.index.stream_of(stray)]
-    outcome[stray[(view.index.sequence_of(stray) < reserved) & (reserved > 0)]] = UNKNOWN
-    return outcome
 
 
 def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
@@ -107,6 +87,7 @@ def _judge_logs(view: CellView, book: Book, alterations: Alterations) -> None:
     source_copies = view.source_places.copies(view.size)
     _write_source_began(view, book)
     book.find(None, Finding.DUPLICATE_SOURCE, _repeated(source_copies))
+    _write_unproven_offsets(view, book)
     write_order(view, book, kind="source", units=view.log_units("source"))
     book.count(None, "corrupted@source", np.flatnonzero(view.broken_in_source))
     _write_doubtful(view, book, "source")
@@ -178,6 +159,17 @@ def _write_doubtful(view: CellView, book: Book, cluster: Cluster) -> None:
         doubtful = offset_of(told_places[scanned[told_slots] != told_places])
         if len(doubtful):
             book.write("doubtful", cluster, spans_of(doubtful, DOUBTFUL_GAP))
+
+
+def _write_unproven_offsets(view: CellView, book: Book) -> None:
+    """Offsets that producers named and that are no evidence, for those who look at offsets."""
+    slots, places = view.unproven
+    if view.is_unsettled:
+        book.write("unsettled", None)
+    if len(slots):
+        index = view.index
+        rows = [index.stream_of(slots), index.sequence_of(slots), offset_of(places)]
+        book.write("unproven", None, np.column_stack(rows))
 
 
 def _write_mirror_reach(view: CellView, book: Book) -> None:

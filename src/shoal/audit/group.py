@@ -16,6 +16,7 @@ from shoal.audit.book import Book, is_measured, write_order, write_range
 from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
 from shoal.audit.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
+from shoal.audit.rules.absence import is_shown_absent
 from shoal.audit.segments import fares_of, segments_of
 from shoal.audit.setting import Cluster, Knowledge, Stream
 from shoal.audit.supersession import Gone, distinct, is_candidate, is_superseded, members_of
@@ -81,13 +82,9 @@ class GroupJudge:
 
     def _blame_aborted(self, aborted: Bools) -> None:
         """A refused message was stored; or one of an aborted transaction was not held back."""
-        members = self.view.memberships
-        if members is None:
-            self.book.count(self.group, "aborted@source", np.flatnonzero(aborted))
-            return
-        alone = aborted & (members.transaction == NONE)
-        self.book.count(self.group, "aborted@source", np.flatnonzero(alone))
-        self._blame_for_openness("aborted", aborted & ~alone)
+        refused = self.view.refused
+        self.book.count(self.group, "aborted@source", np.flatnonzero(aborted & refused))
+        self._blame_for_openness("aborted", aborted & (~refused | self._is_withheld()))
 
     def _blame_for_openness(self, name: str, found: Bools) -> None:
         """Who shows what is not committed: a mirror, if there is one, to all who read behind it."""
@@ -95,12 +92,17 @@ class GroupJudge:
         self.book.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
 
     def _is_aborted_read(self) -> Bools:
-        found: Bools = self.delivered & (self.outcome == FAILED)
+        """Of an attempt that failed itself, or of a transaction that was to be held back."""
+        failed: Bools = self.delivered & (self.outcome == FAILED)
+        return failed & (self.view.refused | self._is_withheld())
+
+    def _is_withheld(self) -> Bools:
+        """Which slots belong to aborted transactions that this group must not see."""
         members = self.view.memberships
-        if members is not None:
-            visible = self.view.setting.reads_committed(self.group) & (members.fate == ABORTED)
-            found &= (members.transaction == NONE) | visible
-        return found
+        if members is None or not self.view.setting.reads_committed(self.group):
+            return np.zeros(self.view.size, dtype=np.bool_)
+        withheld: Bools = members.fate == ABORTED
+        return withheld
 
     def _judge_transactions(self) -> None:
         """Reads before the commit was requested; and which transactions were seen at all."""
@@ -174,31 +176,28 @@ class GroupJudge:
         A place that is not known lies within the scan of the lane's own partition, if any, if
         that log begins at 0, or follows a message of the stream there and the start never moved.
         """
-        setting, streams = self.view.setting, self.view.index.streams
+        view, setting = self.view, self.view.setting
+        covered = np.zeros(len(slots), dtype=np.bool_)
         if not setting.has_scans_of(cluster):
-            return np.zeros(len(slots), dtype=np.bool_)
-        partition = np.where(places == NONE, NONE, partition_of(places)) + 1
-        span = int(partition.max(initial=0)) + 1
-        packed, inverse = np.unique(
-            self.view.index.stream_of(slots) * span + partition, return_inverse=True
+            return covered
+        placed, lost = np.flatnonzero(places != NONE), np.flatnonzero(places == NONE)
+        own = slots[placed]
+        covered[placed] = is_shown_absent(
+            setting,
+            cluster,
+            (view.index.streams, view.index.stream_of(own), places[placed]),
+            acknowledged=view.is_acknowledged[own],
+            is_drained=lambda stream: setting.is_drained(self.group, stream),
         )
-        bounds = np.empty((len(packed), 4), dtype=np.int64)
-        for row, pair in enumerate(packed.tolist()):
-            stream, known = streams[pair // span], pair % span - 1
-            home = setting.home(cluster, stream) if known == NONE else known
-            start, end = setting.scans.get((cluster, stream.topic, home), (LARGEST, 0))
-            drained = setting.is_drained(self.group, stream)
-            since = self._covered_since(cluster, stream, home) if known == NONE else LARGEST
-            bounds[row] = start, end, drained and start != LARGEST, since
-        start, end, drained, since = bounds[inverse].T
-        offset = offset_of(places)
-        inside = (offset >= start) & ((offset < end) | (drained != 0))
-        beyond = self.view.index.sequence_of(slots) > since
-        covered: Bools = np.where(places == NONE, beyond, inside)
+        streams, inverse = np.unique(view.index.stream_of(slots[lost]), return_inverse=True)
+        since = ints([self._covered_since(cluster, view.index.streams[n]) for n in streams])
+        if len(lost):
+            covered[lost] = view.index.sequence_of(slots[lost]) > since[inverse]
         return covered
 
-    def _covered_since(self, cluster: Cluster, stream: Stream, partition: int) -> int:
+    def _covered_since(self, cluster: Cluster, stream: Stream) -> int:
         """The sequence above which messages of a stream lie within a scan, at whatever place."""
+        partition = self.view.setting.home(cluster, stream)
         log, knowledge = (cluster, stream.topic, partition), self.view.cell.knowledge
         start, _ = self.view.setting.scans.get(log, (LARGEST, 0))
         if start in {0, LARGEST}:
@@ -345,6 +344,7 @@ class GroupJudge:
             read_place=read[slots],
             neighbour=self._neighbours(slots),
             overdue=(intended != NONE) & (intended <= view.setting.overdue_us),
+            acknowledged=view.is_acknowledged[slots],
         )
 
     def _neighbours(self, slots: Ints) -> Ints:

@@ -110,6 +110,7 @@ def examine(
     walks = plan_walks(ledger, rows_per_walk=sizes.rows_per_walk)
     answers = runner([*cells, *walks], setting)
     of_cells, of_walks = answers[: len(cells)], answers[len(cells) :]
+    setting = _settle_offsets(cells, of_cells, setting, runner)
 
     totals, summaries = Totals(), Summaries()
     for parts in of_cells:
@@ -135,6 +136,23 @@ def examine(
     settle_tails(totals, Finding.TAIL_LOSS)
     settle_transactions(totals, summaries)
     return Evidence(setting, totals, settle_polls(polls, of_offsets))
+
+
+def _settle_offsets(
+    cells: Sequence[MessageCell], answers: list[list[Part]], setting: Setting, runner: Runner
+) -> Setting:
+    """Ask again, in place, where an offset is evidence only if its transaction was seen.
+
+    This is rare: an attempt in an open transaction that names an offset without an answer.
+    """
+    unsettled = [n for n, parts in enumerate(answers) if any(p.kind == "unsettled" for p in parts)]
+    if not unsettled:
+        return setting
+    seen = [p.values for parts in answers for p in parts if p.kind == "seen transactions"]
+    known = replace(setting, delivered_transactions=np.unique(np.concatenate([ints(), *seen])))
+    for number, parts in zip(unsettled, runner([cells[n] for n in unsettled], known), strict=True):
+        answers[number] = parts
+    return known
 
 
 def _begins(assignments: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
@@ -207,6 +225,12 @@ def _offset_cells(
         again = [scans.spans[log] for log in scans.falls if log[0] == cluster]
         ranges = [*doubtful, *((low, high + 1) for low, high in again)]
         jumps = numbered_jumps(polls) if cluster == setting.read_cluster else []
-        limit = sizes.offsets_per_cell
-        cells += plan_offset_cells(ledger, cluster, ranges, jumps=jumps, offsets_per_cell=limit)
+        cells += plan_offset_cells(
+            ledger,
+            cluster,
+            ranges,
+            jumps=jumps,
+            unproven=summaries.unproven if cluster == "source" else (),
+            offsets_per_cell=sizes.offsets_per_cell,
+        )
     return cells

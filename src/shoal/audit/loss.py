@@ -2,8 +2,9 @@
 
 Rules, in the words of the definitions:
 - A message is owed to a group if it is committed or in a log and was not delivered to it.
-- *Absent* is said of a scanned log only. An acknowledged offset at or above the end of a
-  scan is absent only once the lane was drained: before that the scan may have come early.
+- *Absent* is said of a scanned log only. A scan of the source decides every acknowledged message,
+  drained or not. Any other offset at or above the end of a scan is absent only once the lane was
+  drained: before that the scan may have come early.
 - A log that was not scanned is taken to hold nothing, where another scan names the stage: what
   is absent from the source was never stored, or expired, though nobody looked into the target.
 - A deadline that the user gave and that has passed is as good as a drained lane.
@@ -62,6 +63,7 @@ class Missing:
     read_place: Ints  # the same in the log that the group reads
     neighbour: Ints  # the target place of the nearest lower message of the stream
     overdue: Bools  # whether the user's deadline has passed
+    acknowledged: Bools  # so that a scan of the source decides it
 
 
 class _Facts:
@@ -167,9 +169,8 @@ def classify(missing: Missing, group: str, setting: Setting, knowledge: Knowledg
     )
     scanned_source = facts.scan_end("source", facts.source_partition) != NONE
     scanned_target = facts.scan_end("target", facts.target_partition) != NONE
-    covered = (facts.source_offset < facts.scan_end("source", facts.source_partition)) | (
-        facts.drained
-    )
+    covered = facts.source_offset < facts.scan_end("source", facts.source_partition)
+    covered |= facts.drained | missing.acknowledged
     absent_from_source = ~missing.in_source & scanned_source & covered
     below_start = (facts.source_offset != NONE) & (
         facts.source_offset < facts.scan_start("source", facts.source_partition)

@@ -19,7 +19,7 @@ from shoal.audit.parts import Part
 from shoal.audit.segments import FARES
 from shoal.audit.setting import Knowledge, Log, Setting, Stream, sort_key
 from shoal.audit.supersession import LATEST, merge_latest
-from shoal.audit.tasks import UnitName
+from shoal.audit.tasks import UnitName, Unproven
 from shoal.model.findings import Finding
 
 Group = str | None
@@ -34,6 +34,7 @@ STEADY_KINDS = frozenset(
         "late",
         "late segments",
         "doubtful",
+        "unproven",
         "mirror reach",
         "last in target",
         "group reach",
@@ -118,6 +119,7 @@ class Summaries:
     late: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
     late_segments: dict[tuple[UnitName, int], Ints] = field(default_factory=dict)
     doubtful: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    unproven: list[Unproven] = field(default_factory=list)
     mirror_reach: dict[tuple[str, int], int] = field(default_factory=dict)
     group_reach: dict[tuple[str, str, int], int] = field(default_factory=dict)
     began: dict[Log, int] = field(default_factory=dict)
@@ -268,6 +270,7 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "lost transactions": _add_lost_transactions,
     "unreadable": _add_unreadable,
     "undecided": lambda _totals, _part, _streams: None,
+    "unsettled": lambda _totals, _part, _streams: None,
 }
 
 
@@ -297,6 +300,11 @@ def _add_spans(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
 
 def _add_doubtful(summaries: Summaries, part: Part, _streams: list[Stream]) -> None:
     summaries.doubtful[part.label].append(part.values.reshape(-1, 2))
+
+
+def _add_unproven(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
+    for stream, sequence, offset in part.values.reshape(-1, 3).tolist():
+        summaries.unproven.append((streams[stream], sequence, offset))
 
 
 def _add_mirror_reach(summaries: Summaries, part: Part, streams: list[Stream]) -> None:
@@ -353,6 +361,7 @@ _SUMMARY_KINDS: dict[str, Callable[[Summaries, Part, list[Stream]], None]] = {
     "late": _add_spans,
     "late segments": _add_spans,
     "doubtful": _add_doubtful,
+    "unproven": _add_unproven,
     "mirror reach": _add_mirror_reach,
     "last in target": _add_last_in_target,
     "group reach": _add_group_reach,

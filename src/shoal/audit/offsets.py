@@ -76,10 +76,28 @@ def _read(task: OffsetCell, setting: Setting, words: Vocabulary) -> list[Rows]:
         columns = [*_COLUMNS, "outcome"]
         attempts = read_rows("attempts", task.attempts, columns, vocabulary=words, within=within)
         told = (attempts["outcome"] != FAILED) & (attempts["offset"] != NONE)
+        told &= ~_is_unproven(task, attempts, words)
         attempts = {name: column[told] for name, column in attempts.items()}
         attempts["partition"] = _homes(attempts, setting, words)
         evidence.append(attempts)
     return evidence
+
+
+def _is_unproven(task: OffsetCell, attempts: Rows, words: Vocabulary) -> Bools:
+    """Which rows name an offset that is no evidence."""
+    count = len(attempts["offset"])
+    if not task.unproven or not count:
+        return np.zeros(count, dtype=np.bool_)
+    named = [
+        (words.code(stream.producer), words.code(stream.topic), stream.lane, sequence, offset)
+        for stream, sequence, offset in task.unproven
+    ]
+    names = ("producer", "topic", "lane", "sequence", "offset")
+    columns = zip(names, np.array(named, dtype=np.int64).T, strict=True)
+    both = [np.concatenate([attempts[name], column]) for name, column in columns]
+    number = number_rows(both)
+    found: Bools = np.isin(number[:count], number[count:])
+    return found
 
 
 def _homes(attempts: Rows, setting: Setting, words: Vocabulary) -> Ints:

@@ -19,7 +19,8 @@ def hand_out_order(task: OrderCell, setting: Setting) -> list[Part]:
         if kind == "consumers":
             deliveries = view.deliveries(group)
             units = view.arrival_units(deliveries)
-            times = view.receipts["received_us"][deliveries.first[deliveries.delivered]]
+            rows = deliveries.first[view.arrival_slots(deliveries)]
+            times = view.receipts["received_us"][rows]
         else:
             units = view.log_units("source" if kind == "source" else "target")
             times = np.zeros(len(units.unit), dtype=np.int64)

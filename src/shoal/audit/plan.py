@@ -13,7 +13,7 @@ import numpy as np
 from shoal.audit.arrays import LARGEST, Floats, Ints
 from shoal.audit.folder import Ledger, RowGroup
 from shoal.audit.read import Held, Piece
-from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell
+from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell, Unproven
 
 ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages
 ROWS_PER_WALK = 4_000_000
@@ -111,6 +111,7 @@ def plan_offset_cells(
     ranges: Iterable[tuple[int, int]],
     *,
     jumps: Sequence[Jump] = (),
+    unproven: Sequence[Unproven] = (),
     offsets_per_cell: int = OFFSETS_PER_CELL,
 ) -> list[OffsetCell]:
     """Cells that cover the ranges and the jumps, each no longer than the limit."""
@@ -129,7 +130,9 @@ def plan_offset_cells(
         touched = tuple(j for j in jumps if j.origin + 1 < high and j.landing > low)
         # Whose message an offset holds is not known before it is read: any may matter.
         members = tuple(group.piece for group in ledger.tables["transactions"]) if touched else ()
-        cells.append(OffsetCell(cluster, tuple(own), attempts, receipts, log, members, touched))
+        doubted = tuple(named for named in unproven if low <= named[2] < high)
+        tables = (attempts, receipts, log, members)
+        cells.append(OffsetCell(cluster, tuple(own), *tables, touched, doubted))
     return cells
 
 

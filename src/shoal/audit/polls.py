@@ -37,7 +37,7 @@ class Steps:
             self.least_fall[reader] = min(held, step, key=lambda each: (each.origin, each.landing))
 
     def step(self, reader: Reader, origin: int, landing: int) -> None:
-        """A step from one walk to the next."""
+        """A step that no walk covers: from one to the next, or from an assignment's start."""
         if landing <= origin:
             self.fall(reader, 1, Step(reader, origin, landing))
         elif landing > origin + 1:
@@ -63,8 +63,8 @@ def gather_steps(
             first, end, lowest, highest, falls, fall_from, fall_to = row.tolist()
             if reader in last:
                 steps.step(reader, last[reader], first)
-            elif reader in begins and first > begins[reader]:
-                steps.jumps.append(Step(reader, begins[reader] - 1, first))
+            elif reader in begins:  # as if it had read the offset before its start
+                steps.step(reader, begins[reader] - 1, first)
             steps.fall(reader, falls, Step(reader, fall_from, fall_to))
             last[reader] = end
             low, high = steps.spans.get(reader, (lowest, highest))

@@ -74,6 +74,9 @@ class Setting:
     stretch: int = 1  # sequences that share one mark in a strip
     edges_us: tuple[int, ...] = ()  # when faults began or ended, ascending (see `segments`)
     slot_us: int = 0  # by what grain of time it is told how messages fared; 0 without faults
+    # Transactions of which a read-committed group received a message, ascending; None as long as
+    # nobody asked for them.
+    delivered_transactions: Ints | None = None
 
     @property
     def read_cluster(self) -> Cluster:

@@ -9,7 +9,7 @@
 from dataclasses import dataclass, field
 
 from shoal.audit.read import Held, Piece
-from shoal.audit.setting import Knowledge
+from shoal.audit.setting import Knowledge, Stream
 
 Pieces = tuple[Piece | Held, ...]
 
@@ -58,6 +58,10 @@ class Jump:
     landing: int
 
 
+# Stream, sequence and offset: what a producer named, and what is no evidence.
+Unproven = tuple[Stream, int, int]
+
+
 @dataclass(frozen=True)
 class OffsetCell:
     cluster: str
@@ -67,6 +71,7 @@ class OffsetCell:
     log: Pieces
     transactions: Pieces = ()
     jumps: tuple[Jump, ...] = field(default=())
+    unproven: tuple[Unproven, ...] = ()
 
 
 Task = MessageCell | OrderCell | LedgerWalk | OffsetCell

@@ -11,6 +11,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, ints, joined
 from shoal.audit.evidence import (
+    NEVER,
     Attempts,
     Deliveries,
     Memberships,
@@ -26,6 +27,8 @@ from shoal.audit.evidence import (
 from shoal.audit.index import build_index
 from shoal.audit.order import Units
 from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
+from shoal.audit.rules.absence import is_shown_absent
+from shoal.audit.rules.outcomes import apply_fates, is_refused, is_unproven_offset
 from shoal.audit.segments import segments_of
 from shoal.audit.setting import Cluster, Extent, Setting
 from shoal.audit.tasks import MessageCell
@@ -33,7 +36,7 @@ from shoal.model.errors import LedgerError
 from shoal.model.ledger import COMMITTED, FAILED, FATES, OK, OUTCOMES, UNKNOWN
 
 _STREAM = ("producer", "topic", "lane", "sequence")
-_ATTEMPTS = (*_STREAM, "outcome", "offset", "intended_us", "sent_us", "acked_us")
+_ATTEMPTS = (*_STREAM, "outcome", "error", "offset", "intended_us", "sent_us", "acked_us")
 _RECEIPTS = (*_STREAM, "group", "assignment", "partition", "offset", "received_us", "intact")
 _LOG = (*_STREAM, "cluster", "partition", "offset", "append_us", "intact")
 _KEYS = (*_STREAM, "key")
@@ -111,10 +114,43 @@ class CellView:
         outcome = self.attempt_rows["outcome"]
         if len(outcome) and not 0 <= int(outcome.min()) <= int(outcome.max()) < len(OUTCOMES):
             raise LedgerError("a ledger of attempts holds an outcome that is none")
-        rows = self.attempt_rows
-        if not self.setting.acknowledged:  # who waits for no answer has none
-            rows = {**rows, "outcome": np.where(outcome == OK, UNKNOWN, outcome)}
-        return gather_attempts(rows, self.attempt_slots, self.size)
+        return gather_attempts(self._reported_rows, self.attempt_slots, self.size)
+
+    @cached_property
+    def _reported_rows(self) -> Rows:
+        """The rows of attempts; with acks=0 none of them is acknowledged."""
+        rows, outcome = self.attempt_rows, self.attempt_rows["outcome"]
+        if self.setting.acknowledged:
+            return rows
+        return {**rows, "outcome": np.where(outcome == OK, UNKNOWN, outcome)}
+
+    @cached_property
+    def outcome(self) -> Array:
+        """The outcome of each slot; reserved numbers without a record are unknown attempts."""
+        outcome = self.attempts.outcome.copy()
+        planned = self.index.first_slots(self.extents("planned"))
+        outcome[planned[outcome[planned] == NEVER]] = UNKNOWN
+        seen = self.in_source | self.in_target | self.delivered_to_anyone
+        stray = np.flatnonzero(seen & (outcome == NEVER))
+        reserved = self.extents("reserved")[self.index.stream_of(stray)]
+        outcome[stray[(self.index.sequence_of(stray) < reserved) & (reserved > 0)]] = UNKNOWN
+        if self.memberships is not None:
+            apply_fates(outcome, self.attempts.outcome, self.memberships)
+        return outcome
+
+    @cached_property
+    def refused(self) -> Bools:
+        """Which slots the client itself reported as failed."""
+        rows, by_error = self.attempt_rows, np.ones(self.size, dtype=np.bool_)
+        if not self.setting.is_history:
+            by_error = self._marked(self.attempt_slots[rows["error"] != 0])
+        return is_refused(self.attempts.outcome, self.memberships, by_error)
+
+    @cached_property
+    def is_acknowledged(self) -> Bools:
+        """Which slots were acknowledged, or belong to a transaction whose commit was."""
+        found: Bools = (self.outcome == OK) | (self.attempts.outcome == OK)
+        return found
 
     @cached_property
     def memberships(self) -> Memberships | None:
@@ -189,13 +225,46 @@ class CellView:
 
     @cached_property
     def acknowledged(self) -> tuple[Ints, Ints]:
-        """Slots and source places that producers were told; never those of failed sends."""
+        """Slots and source places that producers named, as far as they are evidence."""
         rows = self.attempt_rows
-        own = (rows["offset"] != NONE) & (rows["outcome"] != FAILED)
+        own = (rows["offset"] != NONE) & (rows["outcome"] != FAILED) & ~self._is_unproven
+        return self._source_places_of(own)
+
+    def _source_places_of(self, own: Bools) -> tuple[Ints, Ints]:
         slots = self.attempt_slots[own]
         homes = [self.setting.source_partition(s.topic, s.lane) for s in self.index.streams]
         partition = np.array(homes, dtype=np.int64)[self.index.stream_of(slots)]
-        return slots, pack_places(partition, rows["offset"][own])
+        return slots, pack_places(partition, self.attempt_rows["offset"][own])
+
+    @cached_property
+    def _is_unproven(self) -> Bools:
+        """Which rows of attempts name an offset that is no evidence."""
+        committed, members = self.delivered_to_anyone, self.memberships
+        if members is not None and self.setting.delivered_transactions is not None:
+            seen = self.setting.delivered_transactions
+            committed = committed | np.isin(members.transaction, seen)
+        slots = self.attempt_slots
+        return is_unproven_offset(self._reported_rows, self.outcome[slots], committed[slots])
+
+    @cached_property
+    def unproven(self) -> tuple[Ints, Ints]:
+        """Slots and source places that only such rows name."""
+        slots, places = self._source_places_of(self._is_unproven)
+        if not len(slots):
+            return slots, places
+        proven = set(zip(*(column.tolist() for column in self.acknowledged), strict=True))
+        pairs = sorted({*zip(slots.tolist(), places.tolist(), strict=True)} - proven)
+        return ints([slot for slot, _ in pairs]), ints([place for _, place in pairs])
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether offsets become evidence if other cells saw the transactions of their attempts."""
+        members = self.memberships
+        if members is None or self.setting.delivered_transactions is not None:
+            return False
+        slots = self.unproven[0]
+        is_open = (self.outcome[slots] == UNKNOWN) & (members.transaction[slots] != NONE)
+        return bool(is_open.any()) and len(self.setting.uncommitted) < len(self.setting.groups)
 
     @property
     def received(self) -> tuple[Ints, Ints]:
@@ -275,9 +344,13 @@ class CellView:
 
     # ------------------------------------------------------------ order
 
+    def arrival_slots(self, deliveries: Deliveries) -> Ints:
+        """What a group received and somebody attempted to send: only that has an order."""
+        return np.flatnonzero(deliveries.delivered & (self.outcome != NEVER))
+
     def arrival_units(self, deliveries: Deliveries) -> Units:
         """What a group received, by stream; keys are arrival."""
-        slots = np.flatnonzero(deliveries.delivered)
+        slots = self.arrival_slots(deliveries)
         rows = deliveries.first[slots]
         stream = self.index.stream_of(slots)
         return Units(
@@ -289,9 +362,26 @@ class CellView:
             self.segments(slots),
         )
 
-    def log_units(self, cluster: Cluster) -> Units:
-        """What was in the logs of a cluster, by stream and partition; keys are first offsets."""
+    def _ordered_places(self, cluster: Cluster) -> Places:
+        """Places that have an order: of attempts, and not where a scan shows nothing."""
         known = self.source_places if cluster == "source" else self.target_places
+        in_log = self.in_source if cluster == "source" else self.in_target
+        kept = self.outcome[known.slots] != NEVER
+        absent = np.flatnonzero(~in_log[known.slots])
+        slots = known.slots[absent]
+        setting = self.setting
+        kept[absent] &= ~is_shown_absent(
+            setting,
+            cluster,
+            (self.index.streams, self.index.stream_of(slots), known.places[absent]),
+            acknowledged=self.is_acknowledged[slots],
+            is_drained=lambda stream: any(setting.is_drained(g, stream) for g in setting.groups),
+        )
+        return known if kept.all() else Places(known.slots[kept], known.places[kept])
+
+    def log_units(self, cluster: Cluster) -> Units:
+        """What is in the logs of a cluster, by stream and partition; keys are first offsets."""
+        known = self._ordered_places(cluster)
         partition = partition_of(known.places)
         slots = known.slots
         fresh = np.ones(len(slots), dtype=np.bool_)

@@ -86,7 +86,8 @@ class PlainJudge:
     def _gather_outcomes(self) -> None:
         self.outcome = dict(self.raw)
         for m, name in self.transaction.items():
-            by_fate = {"aborted": "failed", "committed": self.raw[m]}
+            kept = "failed" if self.raw[m] == "failed" else "ok"
+            by_fate = {"aborted": "failed", "committed": kept}
             self.outcome[m] = by_fate.get(self.fate.get(name, "open"), "unknown")
         counts: dict[Any, int] = Counter()
         for line in self.kinds["manifest"]:
@@ -114,17 +115,32 @@ class PlainJudge:
         self.found: dict[str, dict[Message, set[int]]] = {"source": {}, "target": {}}
         for line in self.kinds["log"]:
             self.found[line["cluster"]].setdefault(message_of(line), set()).add(line["offset"])
-        self.known = {c: {m: set(o) for m, o in f.items()} for c, f in self.found.items()}
-        for line in self.kinds["send"]:
-            if line["outcome"] != "failed" and line.get("offset") is not None:
-                self.known["source"].setdefault(message_of(line), set()).add(line["offset"])
         self.receipts = list(self.kinds["receive"])
-        for line in self.receipts:
-            self.known[self.read].setdefault(message_of(line), set()).add(line["offset"])
         self.delivered = {message_of(line) for line in self.receipts}
         self.delivered_transactions = {
             self.transaction[m] for m in self.delivered if m in self.transaction
         }
+        self.known = {c: {m: set(o) for m, o in f.items()} for c, f in self.found.items()}
+        for line in self.kinds["send"]:
+            if line.get("offset") is not None and self.is_evidence(line):
+                self.known["source"].setdefault(message_of(line), set()).add(line["offset"])
+        for line in self.receipts:
+            self.known[self.read].setdefault(message_of(line), set()).add(line["offset"])
+
+    def is_evidence(self, send: Line) -> bool:
+        """Whether a message was at the offset that a send names, for all that is known.
+
+        A failed send's offset never shows that. An unknown attempt's does if its answer arrived
+        or it is committed. Of an aborted transaction, what was answered is in the log.
+        """
+        if send["outcome"] == "failed":
+            return False
+        if send.get("acked_us") is not None:
+            return True
+        m = message_of(send)
+        if self.outcome[m] == "failed":
+            return self._outcome(send) == "ok"
+        return self.is_committed(m)
 
     def is_hidden(self, m: Message) -> bool:
         """Whether it belongs to a transaction that was aborted or is open."""
@@ -183,9 +199,21 @@ class PlainJudge:
         return self.ordered and any(d[:3] == m[:3] and d[3] > m[3] for d in self.delivered)
 
     def is_inside(self, cluster: str, m: Message, offset: int | None) -> bool:
-        """Whether a scan covers the offset, so that absence can be told."""
+        """Whether a scan decides about the offset, so that absence can be told.
+
+        A scan of the source decides every acknowledged message; nothing is on its way there.
+        """
         scan = self.scans.get((cluster, log_of(m)))
-        return scan is not None and (offset is None or offset < scan[1] or self.drained)
+        acknowledged = "ok" in (self.raw.get(m), self.outcome.get(m))
+        decided = self.drained or (cluster == "source" and acknowledged)
+        return scan is not None and (offset is None or offset < scan[1] or decided)
+
+    def places(self, cluster: str, m: Message) -> set[int]:
+        """Where a message is in a log, without offsets at which the scan shows it absent."""
+        if m in self.found[cluster] or (cluster, log_of(m)) not in self.scans:
+            return self.known[cluster][m]
+        start = self.scans[cluster, log_of(m)][0]
+        return {o for o in self.known[cluster][m] if o < start or not self.is_inside(cluster, m, o)}
 
     def position(self, reader: str, log: Log) -> int:
         """The recorded position, else the inferred one, else -1."""
@@ -270,16 +298,16 @@ class PlainJudge:
     def orders(self) -> list[list[Message]]:
         streams: dict[Any, list[Message]] = defaultdict(list)
         for line in self.arrivals():
-            streams[message_of(line)[:3]].append(message_of(line))
+            if message_of(line) in self.outcome:  # what was never attempted has no order
+                streams[message_of(line)[:3]].append(message_of(line))
         return list(streams.values())
 
     def log_orders(self, cluster: str) -> list[list[Message]]:
-        streams: dict[Any, list[Message]] = defaultdict(list)
-        for m in self.known[cluster]:
-            streams[m[:3]].append(m)
-        return [
-            sorted(own, key=lambda m: (min(self.known[cluster][m]), m)) for own in streams.values()
-        ]
+        streams: dict[Any, list[tuple[int, Message]]] = defaultdict(list)
+        for m in self.known[cluster].keys() & self.outcome.keys():
+            if offsets := self.places(cluster, m):
+                streams[m[:3]].append((min(offsets), m))
+        return [[m for _, m in sorted(own)] for own in streams.values()]
 
     def polls(self) -> dict[str, list[Any]]:
         chains: dict[Any, list[int]] = defaultdict(list)
@@ -293,11 +321,11 @@ class PlainJudge:
         for (consumer, assignment, topic, partition), offsets in chains.items():
             known = self.known_offsets((topic, partition))
             steps = list(pairwise(offsets))
+            if (consumer, assignment, topic, partition) in begins:
+                # As if it had read the offset before the start of the assignment.
+                steps.append((begins[consumer, assignment, topic, partition] - 1, offsets[0]))
             named = [(topic, partition, a, b, consumer, assignment) for a, b in steps]
             falls += [step for step in named if step[3] <= step[2]]
-            if (consumer, assignment, topic, partition) in begins:
-                start = begins[consumer, assignment, topic, partition] - 1
-                named.append((topic, partition, start, offsets[0], consumer, assignment))
             skips += [step for step in named if any(step[2] < o < step[3] for o in known)]
         return {"poll skip": skips, "non-monotonic poll": falls}
 
@@ -370,8 +398,8 @@ class PlainJudge:
                 m
                 for m in self.delivered
                 if self.outcome.get(m) == "failed"
-                and (m not in self.transaction or self.read_committed)
-                and (m not in self.transaction or self.fate.get(self.transaction[m]) == "aborted")
+                # Failed itself, or only because its transaction was aborted.
+                and (self.raw[m] == "failed" or self.read_committed)
             ]
         }
         if self.read_committed:

@@ -8,52 +8,39 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
+from shoal.audit.self_test.plantings_common import any_message, unless_superseded
+from shoal.audit.self_test.plantings_of_doubt import ALONG_DOUBTS, DOUBTS
 from shoal.audit.self_test.world import Line, Name, World, name_of
 
 Planting = Callable[[World], set[str] | None]
 
 
-def _message(world: World, *, stored: bool = True) -> Name | None:
-    """Any message that is (still) in the logs and was delivered."""
-    names = {name_of(line) for line in world.receipts}
-    if stored:
-        names &= {name_of(line) for line in world.logs[world.read]}
-        names &= {name_of(line) for line in world.logs["source"]}
-    names &= {name_of(line) for line in world.sends}
-    return world.random.choice(sorted(names)) if names else None
-
-
-def _unless_superseded(world: World, *found: str) -> set[str]:
-    """Where keys are compacted, a later message of the same key may excuse the absence."""
-    return set() if any(scan["compacted"] for scan in world.scans) else set(found)
-
-
 def drop_before_the_source(world: World) -> set[str] | None:
-    if (name := _message(world)) is None:
+    if (name := any_message(world)) is None:
         return None
     for cluster in ("source", "target"):
         world.drop_from_log(cluster, name)
     world.drop_receipts(name)
-    return _unless_superseded(world, "lost: never-stored")
+    return unless_superseded(world, "lost: never-stored")
 
 
 def drop_in_the_mirror(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := _message(world)) is None:
+    if not world.has_mirror or (name := any_message(world)) is None:
         return None
     world.drop_from_log("target", name)
     world.drop_receipts(name)
-    return _unless_superseded(world, "lost: not-mirrored")
+    return unless_superseded(world, "lost: not-mirrored")
 
 
 def drop_before_the_consumer(world: World) -> set[str] | None:
-    if (name := _message(world)) is None:
+    if (name := any_message(world)) is None:
         return None
     world.drop_receipts(name)
     return {"lost: undelivered"}
 
 
 def repeat_by_the_producer(world: World) -> set[str] | None:
-    if (name := _message(world)) is None:
+    if (name := any_message(world)) is None:
         return None
     offset = world.append("source", name)
     found = {"duplicate: source"}
@@ -65,7 +52,7 @@ def repeat_by_the_producer(world: World) -> set[str] | None:
 
 
 def repeat_by_the_mirror(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := _message(world)) is None:
+    if not world.has_mirror or (name := any_message(world)) is None:
         return None
     world.deliver(name, world.append("target", name))
     return {"duplicate: target"}
@@ -141,7 +128,7 @@ def corrupt(world: World) -> set[str] | None:
 
 def alter(world: World) -> set[str] | None:
     """The mirror changes key or headers of a copy, and so breaks its checksum."""
-    if not world.has_mirror or (name := _message(world)) is None:
+    if not world.has_mirror or (name := any_message(world)) is None:
         return None
     part = world.random.choice(["key", "headers"])
     for line in [*world.logs["target"], *world.receipts]:
@@ -166,7 +153,7 @@ def abort_a_transaction(world: World) -> set[str] | None:
 
 def refuse_a_send(world: World) -> set[str] | None:
     """Refused, and delivered all the same."""
-    name = _message(world)
+    name = any_message(world)
     if name is None or "txn" in world.send_of(name):
         return None
     world.send_of(name).update(outcome="failed", offset=None, acked_us=None)
@@ -241,12 +228,12 @@ def lose_the_tail(world: World) -> set[str] | None:
     world.drop_from_log(world.read, *names)
     world.drop_receipts(*names)
     cause = "lost: not-mirrored" if world.has_mirror else "lost: never-stored"
-    return _unless_superseded(world, cause, "tail loss")
+    return unless_superseded(world, cause, "tail loss")
 
 
 def _tail(world: World) -> list[Name]:
     """The last messages of a stream, all of which were delivered."""
-    name = _message(world)
+    name = any_message(world)
     if name is None:
         return []
     own = sorted({name_of(line) for line in world.receipts if name_of(line)[:3] == name[:3]})
@@ -254,19 +241,19 @@ def _tail(world: World) -> list[Name]:
 
 
 def lose_a_stream(world: World) -> set[str] | None:
-    name = _message(world)
+    name = any_message(world)
     if name is None:
         return None
     own = {name_of(line) for line in world.receipts if name_of(line)[:3] == name[:3]}
     world.drop_from_log(world.read, *own)
     world.drop_receipts(*own)
     cause = "lost: not-mirrored" if world.has_mirror else "lost: never-stored"
-    return _unless_superseded(world, cause, "tail loss")
+    return unless_superseded(world, cause, "tail loss")
 
 
 def late_marker(world: World) -> set[str] | None:
     """Not drained: the last messages of a log that consumers have not reached may still come."""
-    name = _message(world)
+    name = any_message(world)
     if name is None:
         return None
     world.end["drained"] = False
@@ -286,17 +273,17 @@ def skew_the_clocks(world: World) -> set[str] | None:
 
 
 def vanish_from_the_source(world: World) -> set[str] | None:
-    if not world.has_mirror or (name := _message(world)) is None:
+    if not world.has_mirror or (name := any_message(world)) is None:
         return None
     world.drop_from_log("source", name)
-    return _unless_superseded(world, "vanished")
+    return unless_superseded(world, "vanished")
 
 
 def vanish_from_the_read_log(world: World) -> set[str] | None:
-    if (name := _message(world)) is None:
+    if (name := any_message(world)) is None:
         return None
     world.drop_from_log(world.read, name)
-    return _unless_superseded(world, "vanished")
+    return unless_superseded(world, "vanished")
 
 
 def acknowledge_wrongly(world: World) -> set[str] | None:
@@ -331,7 +318,7 @@ def expire_at_the_source(world: World) -> set[str] | None:
     world.drop_from_log("source", *names)
     world.drop_from_log("target", *names)
     world.drop_receipts(*names)
-    return _unless_superseded(world, "lost: expired")
+    return unless_superseded(world, "lost: expired")
 
 
 def expire_at_the_target(world: World) -> set[str] | None:
@@ -347,7 +334,7 @@ def expire_at_the_target(world: World) -> set[str] | None:
     scan["start"] = lines[cut - 1]["offset"] + 1
     world.drop_from_log("target", *(name_of(line) for line in lines[:cut]))
     world.drop_receipts(name_of(lines[cut - 1]))
-    return _unless_superseded(world, "lost: expired at target")
+    return unless_superseded(world, "lost: expired at target")
 
 
 def compact(world: World) -> set[str] | None:
@@ -373,7 +360,7 @@ def compact(world: World) -> set[str] | None:
 
 def time_out(world: World) -> set[str] | None:
     """An answer was lost; the message was stored all the same."""
-    name = _message(world)
+    name = any_message(world)
     if name is None:
         return None
     world.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
@@ -382,7 +369,7 @@ def time_out(world: World) -> set[str] | None:
 
 def time_out_unstored(world: World) -> set[str] | None:
     """An answer was lost, and so was the message: nothing was promised."""
-    name = _message(world)
+    name = any_message(world)
     if name is None or "txn" in world.send_of(name):
         return None
     world.send_of(name).update(outcome="unknown", offset=None, acked_us=None)
@@ -439,6 +426,7 @@ PLANTINGS: Final[tuple[Planting, ...]] = (
     time_out,
     time_out_unstored,
     read_again,
+    *DOUBTS,
 )
 
 _LOSS = {"tail loss", "poll skip", "torn transaction"}
@@ -461,4 +449,5 @@ ALONG: Final[dict[str, set[str]]] = {
     "expire_at_the_source": _LOSS | {"superseded", "lost: expired", "vanished"},
     "expire_at_the_target": _LOSS | {"superseded", "lost: expired at target"},
     "compact": {"superseded"},
+    **ALONG_DOUBTS,
 }

@@ -75,6 +75,13 @@ class World:
         self.logs[cluster].append(line)
         return offset
 
+    def send(self, stream: tuple[str, str, int]) -> None:
+        """The next message of a stream: acknowledged, mirrored and delivered."""
+        used = [line["seq"] for line in self.sends if name_of(line)[:3] == stream]
+        name = (*stream, max(used, default=-1) + 1)
+        offset = _send(self, name)["offset"]
+        self.deliver(name, self.append("target", name) if self.has_mirror else offset)
+
     def deliver(self, name: Name, offset: int) -> None:
         """Delivered by whoever read the partition last."""
         topic, producer, partition, sequence = name
