@@ -66,6 +66,11 @@ prove-mirror: setup ## kills of the mirror, its source and its target during cop
 	$(BIN)/python scripts/prove_mirror.py --engine apache --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 	$(BIN)/python scripts/prove_mirror.py --engine apache-lite --kills $(or $(APACHE_KILLS),20) --seed $(or $(SEED),1) --report docs/proofs/mirror.md
 
+.PHONY: prove-lifecycle
+prove-lifecycle: setup ## topics and clusters change under a mirror, in every way; writes docs/proofs/lifecycle.md
+	$(BIN)/python scripts/prove_lifecycle.py --engine lite --seed $(or $(SEED),1) --report docs/proofs/lifecycle.md
+	$(BIN)/python scripts/prove_lifecycle.py --engine apache --seed $(or $(SEED),1) --report docs/proofs/lifecycle.md
+
 .PHONY: prove-presets
 prove-presets: setup ## every preset on Kafka Lite and on Apache Kafka; writes docs/proofs/presets.md
 	$(BIN)/python scripts/prove_presets.py --report docs/proofs/presets.md

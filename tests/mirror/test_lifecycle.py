@@ -1,0 +1,64 @@
+"""A quick selection of the lifecycle matrix on real clusters, and proof that it finds defects.
+
+All cells are played by `make prove-lifecycle`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from support.lifecycle.cells import Cell, Delivery, Match, Outcome, PlayKey, When
+from support.lifecycle.events import SCRIPTS
+from support.lifecycle.plays import Play, make_folder
+from support.lifecycle.worlds import World
+
+IDEMPOTENT, TRANSACTIONAL = Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL
+AT_LEAST_ONCE, COMPARE_AND_APPEND = Delivery.AT_LEAST_ONCE, Delivery.COMPARE_AND_APPEND
+RUNNING, STOPPED, BETWEEN = When.RUNNING, When.STOPPED, When.BETWEEN
+
+# Both ways to match a topic are played in each.
+QUICK = [
+    ("source-grown", RUNNING, (COMPARE_AND_APPEND,)),
+    ("source-start-passed", STOPPED, (IDEMPOTENT, TRANSACTIONAL)),
+    ("source-recreated", STOPPED, (IDEMPOTENT,)),
+    ("target-deleted", STOPPED, (TRANSACTIONAL,)),
+    ("target-recreated-foreign", STOPPED, (AT_LEAST_ONCE,)),
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World("lite", make_folder(tmp_path_factory.mktemp("lifecycle"), 0))
+    with world.running():
+        yield world
+
+
+def cells_of(key: PlayKey, deliveries: tuple[Delivery, ...]) -> list[Cell]:
+    return [Cell(*key, match, delivery) for delivery in deliveries for match in Match]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("event", "when", "deliveries"), QUICK, ids=[f"{each[0]}-{each[1]}" for each in QUICK]
+)
+def test_an_event_is_never_silent(
+    world: World, event: str, when: When, deliveries: tuple[Delivery, ...]
+) -> None:
+    key = PlayKey(event, when)
+    results = Play(world, key, cells_of(key, deliveries), SCRIPTS[event]).run()
+    assert len(results) == 2 * len(deliveries)
+    assert [f"{each.cell}: {each.verdict}" for each in results if not each.is_good] == []
+
+
+@pytest.mark.slow
+def test_a_planted_silent_skip_is_found(world: World) -> None:
+    """A mirror that passes over batches of the topic that its pattern matches."""
+    key = PlayKey("source-retention", RUNNING)
+    script = SCRIPTS[key.event]
+    impatient = replace(script, layout=replace(script.layout, patience_s=3.0))
+    cells = cells_of(key, (IDEMPOTENT, COMPARE_AND_APPEND))
+    results = Play(world, key, cells, impatient, sabotages=True).run()
+    outcomes = {(each.cell.match, each.verdict.outcome) for each in results}
+    assert outcomes == {(Match.NAME, Outcome.COPIED), (Match.PATTERN, Outcome.SILENT)}
+    assert not any(each.is_good for each in results if each.cell.match is Match.PATTERN)

@@ -1,0 +1,80 @@
+"""The command behind `make prove-lifecycle`: options, progress, and the report."""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from shoal.runtime.conditions import code_version, conditions
+from support.lifecycle.cells import ENGINES, Cell, all_cells, group_plays, select_cells
+from support.lifecycle.pairwise import cover_pairs
+from support.lifecycle.plays import Result
+from support.lifecycle.reporting import Section, write_report
+from support.lifecycle.running import RunOptions, play_cells
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Play the cells of the lifecycle matrix.")
+    parser.add_argument("--engine", choices=ENGINES, default="lite")
+    parser.add_argument("--cells", action="append", default=[], metavar="FILTER")
+    parser.add_argument("--jobs", type=int, default=0, help="2 on lite, 1 on apache")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--limit-minutes", type=float, default=0.0)
+    parser.add_argument("--keep", type=Path, help="keep logs in this folder")
+    parser.add_argument("--list", action="store_true", help="print the cells and end")
+    return parser.parse_args()
+
+
+def chosen_cells(engine: str, filters: list[str], seed: int) -> list[Cell]:
+    """All cells on Kafka Lite, a pairwise cover on Apache Kafka."""
+    cells = all_cells(engine)
+    if engine == "apache":
+        cells = cover_pairs(cells, seed=seed)
+    return select_cells(cells, filters)
+
+
+def main() -> int:
+    options = _options()
+    cells = chosen_cells(options.engine, options.cells, options.seed)
+    if options.list or not cells:
+        for cell in cells:
+            _say(f"{cell}")
+        return 0 if cells else 2
+    began = time.monotonic()
+    plays = sum(1 for _ in group_plays(cells))
+    _say(f"{len(cells)} cells in {plays} plays on {options.engine}")
+
+    def show(result: Result) -> None:
+        sign = "ok  " if result.is_good else "FAIL"
+        at = f"{time.monotonic() - began:7.1f} s  {sign} {result.seconds:5.1f} s"
+        _say(f"{at}  {result.cell}: {result.verdict.outcome} {result.verdict.detail}")
+
+    run = RunOptions(
+        engine=options.engine,
+        jobs=options.jobs or (2 if options.engine == "lite" else 1),
+        seed=options.seed,
+        limit_s=options.limit_minutes * 60,
+    )
+    with tempfile.TemporaryDirectory(prefix="shoal-lifecycle-") as folder:
+        results = play_cells(cells, options.keep or Path(folder), run, show)
+    seconds = time.monotonic() - began
+    failed = [result for result in results if not result.is_good]
+    _say(f"{len(results)} of {len(cells)} cells played, {len(failed)} failed, {seconds:.0f} s")
+    if options.report is not None:
+        command = f"scripts/prove_lifecycle.py {' '.join(sys.argv[1:])}"
+        section = Section(
+            engine=options.engine,
+            results=results,
+            planned=len(cells),
+            code=code_version("src", "scripts", "tests/support"),
+            conditions=conditions(command, elapsed_s=seconds, packages=["confluent-kafka"]),
+        )
+        write_report(options.report, section)
+    return 1 if failed or not results else 0

@@ -1,0 +1,80 @@
+"""The command line of shoal with changes that only the matrix wants, in a process of its own.
+
+LIFECYCLE_HIDE_IDS=FILE   as long as the file exists, the brokers on the ports that it lists
+                          seem to be older than topic ids (Kafka 2.8)
+LIFECYCLE_SKIP=TOPIC      sabotage: every second batch of topics whose names begin so is
+                          skipped as if it had never been there
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.cli.main import run
+from shoal.client import handshake
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Connection
+from shoal.client.versions import BrokerVersions
+from shoal.mirror.intake import Intake
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import iter_batches
+
+HIDE_IDS: Final = "LIFECYCLE_HIDE_IDS"
+SKIP: Final = "LIFECYCLE_SKIP"
+# The newest versions without topic ids.
+_WITHOUT_IDS: Final = {ApiKey.METADATA: 9, ApiKey.FETCH: 12}
+
+
+def hide_ids(file: Path) -> None:
+    """Agree with brokers on old versions, while the file names their ports."""
+    negotiate = handshake._negotiate
+
+    async def agree(
+        connection: Connection, config: ClientConfig, timeout_s: float
+    ) -> BrokerVersions:
+        versions = await negotiate(connection, config, timeout_s)
+        if str(connection.address).rpartition(":")[2] not in _ports(file):
+            return versions
+        old = {
+            key: (low, min(high, _WITHOUT_IDS.get(ApiKey(key), high)))
+            for key, (low, high) in versions.ranges.items()
+        }
+        return replace(versions, ranges=old)
+
+    handshake._negotiate = agree
+
+
+def _ports(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+def skip_batches(prefix: str) -> None:
+    """Pass over every second batch, silently."""
+    fetched = Intake.fetched
+
+    def skipping(self: Intake, records: memoryview, **rest: Any) -> bool:
+        if not self.partition.topic.startswith(prefix):
+            return fetched(self, records, **rest)
+        is_good = True
+        for batch in _from(iter_batches(records), self.position):
+            if batch.base_offset // 10 % 2:
+                self.position = batch.next_offset
+            else:
+                is_good = fetched(self, batch.view, **rest)
+        return is_good
+
+    Intake.fetched = skipping  # type: ignore[method-assign]
+
+
+def _from(batches: Iterable[Any], position: int) -> list[Any]:
+    return [batch for batch in batches if batch.last_offset >= position]
+
+
+if __name__ == "__main__":
+    if path := os.environ.get(HIDE_IDS):
+        hide_ids(Path(path))
+    if chosen := os.environ.get(SKIP):
+        skip_batches(chosen)
+    run()
