@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
+import confluent_kafka
 import pytest
+from py4j.java_gateway import JavaGateway
 
 from shoal.client.client import Client
 from shoal.client.results import LATEST
@@ -97,3 +100,57 @@ def test_a_java_producer_in_transactions(
         *("--isolation-level", "read_committed", "--timeout-ms", "20000"),
     )
     assert "Processed a total of 2000 messages" in consumed
+
+
+def test_a_java_producer_aborts_right_after_a_commit(
+    java_gateway: JavaGateway, bootstrap: str, topic: str, new_name: NewName
+) -> None:
+    """The abort is on its way while the markers of the commit before are being written."""
+    producer = java_producer(java_gateway, bootstrap, new_name("id"))
+    record = java_gateway.jvm.org.apache.kafka.clients.producer.ProducerRecord
+    try:
+        producer.initTransactions()
+        for number in range(40):
+            producer.beginTransaction()
+            producer.send(record(topic, f"committed-{number}"))
+            producer.commitTransaction()
+            producer.beginTransaction()
+            if number % 2:
+                producer.send(record(topic, f"aborted-{number}"))
+            producer.abortTransaction()
+    finally:
+        producer.close()
+    values = read_committed(bootstrap, topic, 40)
+    assert values == [f"committed-{number}" for number in range(40)]
+
+
+def java_producer(gateway: JavaGateway, bootstrap: str, transactional_id: str) -> Any:
+    serializer = "org.apache.kafka.common.serialization.StringSerializer"
+    properties = gateway.jvm.java.util.Properties()
+    for name, value in {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": transactional_id,
+        "key.serializer": serializer,
+        "value.serializer": serializer,
+    }.items():
+        properties.setProperty(name, value)
+    return gateway.jvm.org.apache.kafka.clients.producer.KafkaProducer(properties)
+
+
+def read_committed(bootstrap: str, topic: str, count: int) -> list[str]:
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "none",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    values: list[str] = []
+    with confluent_kafka.Consumer(config) as consumer:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        deadline_s = time.monotonic() + 60
+        while len(values) < count and time.monotonic() < deadline_s:
+            message = consumer.poll(1.0)
+            if message is not None and not message.error():
+                values.append((message.value() or b"").decode())
+    return values

@@ -92,9 +92,10 @@ def test_the_first_protocol_keeps_its_epoch() -> None:
     assert script.end(who, commits=True, protocol=0).code == Code.NONE
     assert script.state.state is State.PREPARE_COMMIT
     assert script.end(who, commits=True, protocol=0).code == Code.CONCURRENT_TRANSACTIONS
-    assert script.end(who, commits=False, protocol=0).code == Code.INVALID_TXN_STATE
+    assert script.end(who, commits=False, protocol=0).code == Code.CONCURRENT_TRANSACTIONS
     assert script.add(who, OTHER, protocol=0) == Code.CONCURRENT_TRANSACTIONS
     script.complete()
+    assert script.end(who, commits=False, protocol=0).code == Code.INVALID_TXN_STATE
     assert script.end(who, commits=True, protocol=0).code == Code.NONE
     assert (script.state.identity, script.state.partitions) == (who, frozenset())
     assert script.add(who, OTHER, protocol=0) == Code.NONE
@@ -106,7 +107,10 @@ def test_the_second_protocol_has_an_epoch_for_each_transaction() -> None:
     first = script.end(who, commits=True)
     assert first.identity == Identity(who.producer_id, who.epoch + 1)
     assert script.end(who, commits=True).code == Code.CONCURRENT_TRANSACTIONS
-    assert script.end(first.identity, commits=True).code == Code.PRODUCER_FENCED
+    # The producer is ahead, and its next transaction has nothing to write: it must come back.
+    for commits in (True, False):
+        code = script.end(first.identity, commits=commits).code
+        assert code == Code.CONCURRENT_TRANSACTIONS
     script.complete()
     assert script.end(who, commits=True) == Decision(identity=first.identity)
     assert script.add(who, TP) == Code.PRODUCER_FENCED
@@ -151,6 +155,19 @@ def test_who_takes_over_fences_and_comes_back(protocol: int) -> None:
     taken = script.init()
     assert (taken.code, taken.identity.epoch) == (Code.NONE, who.epoch + 2)
     assert script.init(who).code == Code.PRODUCER_FENCED
+
+
+def test_a_producer_recovers_from_a_time_out_by_its_old_epoch() -> None:
+    script, who = begun()
+    [abort] = script.machine.tick(script.now_ms + 60_000)
+    assert isinstance(abort, Transaction)
+    script.commit(abort)
+    script.complete()
+    recovered = script.init(who)
+    assert (recovered.code, recovered.identity) == (
+        Code.NONE,
+        Identity(who.producer_id, who.epoch + 1),
+    )
 
 
 def test_what_is_pending_keeps_others_waiting() -> None:

@@ -298,6 +298,8 @@ class Partition:
         except LogOffline:
             self._host.on_failed(self)
             raise
+        # By the second protocol a marker has the epoch of the transaction that comes next.
+        self.guards.drop(header.producer_id, header.producer_epoch - is_bumped)
         return self._appended(
             leader, header, appended, acks=ALL_ACKS, timeout_ms=timeout_ms, on_acked=on_acked
         )
@@ -342,8 +344,8 @@ class Partition:
         on_acked: OnAcked,
     ) -> Appended:
         """Tell followers, and wait for them if that is wanted."""
-        if header.is_transactional:
-            self.guards.drop(header.producer_id)
+        if header.is_transactional and not header.is_control:
+            self.guards.drop(header.producer_id, header.producer_epoch)
         now_ms = monotonic_ms()
         end_offset = appended.base_offset + header.last_offset_delta + 1
         size_bytes = header.size

@@ -119,7 +119,9 @@ async def test_markers_are_replayed_whoever_wrote_them(alone: Stage) -> None:
     await eventually(lambda: ledger.is_started)
     record = Record(0, 1, b"a", b"A")
     about = encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0)
-    guard = alone.partition.guards.stand(unpack_header(about), begins_at_zero=False)
+    guard = alone.partition.guards.stand(
+        unpack_header(about), alone.partition.log.producers, begins_at_zero=False
+    )
     await seat.append(
         [A],
         timeout_ms=PATIENCE_MS,

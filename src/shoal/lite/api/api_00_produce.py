@@ -9,8 +9,9 @@ Behaviour
 - Idempotent producers: a duplicate is answered with error 0 and its old offset. What follows a
   batch that was refused for the moment is refused like it: see `refusals`.
 - Transactions: before the first batch in a partition its coordinator is asked, see
-  `produce_joining`. A transactional batch in a request without a transactional id:
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all of it.
+  `produce_joining`, which waits a while for a transaction that is being finished. A transactional
+  batch in a request without a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all of
+  it.
 
 Versions
 - 0 to 2 are advertised and not served: librdkafka before 2.11.1 stops compressing when they are

@@ -2,9 +2,10 @@
 
 Behaviour
 - Commits or aborts. The answer comes when that is decided and cannot be lost any more; the
-  markers follow, and until they are written the next transaction is asked to wait
-  (CONCURRENT_TRANSACTIONS).
-- Ending the same way again is answered as the first time.
+  markers follow. Until they are written the transactional id is busy: CONCURRENT_TRANSACTIONS
+  for whatever ends a transaction of it, also for a producer that is already at the next epoch.
+- Ending the same way again is answered as the first time, in version 5 to the epoch before.
+- `tests/interop/transaction_table.tsv` has Apache Kafka's code for every state.
 
 Versions
 - 2 PRODUCER_FENCED is known to the client, before it is INVALID_PRODUCER_EPOCH. 3 flexible.

@@ -76,7 +76,7 @@ async def _joined(core: BrokerCore, version: int, body: Any) -> Guard | None:
     header = _NO_HEADER._replace(
         producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=0
     )
-    guard = partition.guards.stand(header, begins_at_zero=False)
+    guard = partition.guards.stand(header, partition.log.producers, begins_at_zero=False)
     codes = await core.transactions.join(body.transactional_id, identity, [key], _asked(version))
     if codes[key] != Code.NONE:
         message = "the group could not be added to the transaction"

@@ -5,9 +5,15 @@ Rules of this file:
   open yet. Those in which it is are written without asking.
 - Up to Produce 11 the client has announced the partitions, and that is verified; from 12 on the
   broker adds them for the client (KIP-890).
+- A coordinator that is still finishing the transaction before answers CONCURRENT_TRANSACTIONS.
+  Where partitions are added it is asked again every `add.partitions.to.txn.retry.backoff.ms`,
+  for `add.partitions.to.txn.retry.backoff.max.ms` in all: the client would wait longer, and send
+  all records again. Only then the client hears of it.
+- A producer that the partition knows at a later epoch is fenced at once.
 - All transactional batches of a request are of one producer.
 """
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -36,13 +42,25 @@ class Joining:
     codes: dict[TopicPartition, Code] = field(default_factory=dict)
 
     async def ask(self, core: BrokerCore) -> None:
-        self.codes = await core.transactions.join(
-            self.transactional_id, self.identity, list(self.guards), self.asked
-        )
+        """Ask the coordinator, again and again while it finishes the transaction before."""
+        clock = asyncio.get_running_loop().time
+        backoff_s, patience_s = _retry_times_s(core) if self.asked is Asked.ADD else (0.0, 0.0)
+        deadline_s = clock() + patience_s
+        while self.guards:
+            codes = await core.transactions.join(
+                self.transactional_id, self.identity, list(self.guards), self.asked
+            )
+            if Code.CONCURRENT_TRANSACTIONS not in codes.values() or clock() >= deadline_s:
+                self.codes |= codes
+                return
+            await asyncio.sleep(backoff_s)
 
     def guard_of(self, partition: TopicPartition) -> Guard | None:
         """The guard of a partition; `Refused` if it could not join."""
         code = self.codes.get(partition, Code.NONE)
+        if code == Code.CONCURRENT_TRANSACTIONS and self.asked is not Asked.ADD:
+            # Producers of the first protocol do not expect it here, and try this one again.
+            code = Code.NOT_ENOUGH_REPLICAS
         if code == Code.INVALID_TXN_STATE:
             raise Refused(code, "Partition was not added to the transaction")
         if code != Code.NONE:
@@ -69,8 +87,20 @@ def joining_of(core: BrokerCore, version: int, produce: ProduceRequest) -> Joini
         producers = partition.log.producers
         if not producers.has_open_transaction(header.producer_id, header.producer_epoch):
             begins_at_zero = joining.asked is Asked.ADD
-            joining.guards[key] = partition.guards.stand(header, begins_at_zero=begins_at_zero)
-    return joining if joining.guards else None
+            try:
+                joining.guards[key] = partition.guards.stand(
+                    header, producers, begins_at_zero=begins_at_zero
+                )
+            except Refused as refused:
+                joining.codes[key] = refused.code
+    return joining if joining.guards or joining.codes else None
+
+
+def _retry_times_s(core: BrokerCore) -> tuple[float, float]:
+    """How long to wait before the coordinator is asked again, and for how long in all."""
+    names = ("add.partitions.to.txn.retry.backoff.ms", "add.partitions.to.txn.retry.backoff.max.ms")
+    backoff_s, patience_s = (core.layers.integer(name) / 1000 for name in names)
+    return backoff_s, patience_s
 
 
 def _transactional(produce: ProduceRequest) -> Iterator[tuple[TopicPartition, BatchHeader]]:

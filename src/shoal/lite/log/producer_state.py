@@ -133,7 +133,7 @@ class ProducerStates:
     def _check_sequence(self, header: BatchHeader, producer: Producer) -> WrittenBatch | None:
         if header.producer_epoch == producer.epoch:
             return self._check_same_epoch(header, producer)
-        self._check_epoch(header.producer_id, header.producer_epoch)
+        self.check_epoch(header.producer_id, header.producer_epoch)
         if header.base_sequence != 0:
             raise _out_of_order(header, "a new epoch starts at 0")
         return None
@@ -147,7 +147,8 @@ class ProducerStates:
             raise _out_of_order(header, f"{expected} comes next")
         return duplicate
 
-    def _check_epoch(self, producer_id: int, epoch: int, *, allows_equal: bool = True) -> None:
+    def check_epoch(self, producer_id: int, epoch: int, *, allows_equal: bool = True) -> None:
+        """`Refused` if the producer is known at a later epoch."""
         producer = self._producers.get(producer_id)
         if producer is None or epoch > producer.epoch or (allows_equal and epoch == producer.epoch):
             return
@@ -161,7 +162,7 @@ class ProducerStates:
 
         Coordinators write offsets in the name of producers, who count them in no sequence.
         """
-        self._check_epoch(header.producer_id, header.producer_epoch)
+        self.check_epoch(header.producer_id, header.producer_epoch)
 
     def check_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, *, is_bumped: bool = False
@@ -171,7 +172,7 @@ class ProducerStates:
         Since the second protocol (KIP-890) a marker's epoch is above that of its transaction
         (`is_bumped`): one that is not has been written before.
         """
-        self._check_epoch(producer_id, epoch, allows_equal=not is_bumped)
+        self.check_epoch(producer_id, epoch, allows_equal=not is_bumped)
         producer = self._producers.get(producer_id)
         if producer is not None and coordinator_epoch < producer.coordinator_epoch:
             raise Refused(

@@ -3,9 +3,14 @@
 The leader of a partition asks the coordinator before a transaction's first batch is written.
 Between the answer and the writing the transaction may have ended, and its marker be written:
 then the batch would begin a transaction that nobody ever ends. So a *guard* stands from the
-question to the writing, and a marker takes it away.
+question to the writing, and the marker of its transaction takes it away.
 
 Rules of this file:
+- A marker takes away the guards of its own transaction and of earlier ones, by their epoch. By the
+  second protocol it carries the epoch that follows its transaction, which is that of the next:
+  a guard of the next transaction stays.
+- A producer that the log knows at a later epoch is fenced without a question. Guards of different
+  epochs stand side by side: a zombie must not take away the guard of its successor.
 - A transactional batch is written if its producer's transaction is open here, or under a guard.
 - By the second protocol every transaction has an epoch of its own, so its first batch here has
   sequence 0; a later one that overtook it is out of order.
@@ -33,14 +38,19 @@ class Guards:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, Guard] = {}
+        # By producer id, then epoch.
+        self._guards: dict[int, dict[int, Guard]] = {}
 
-    def stand(self, header: BatchHeader, *, begins_at_zero: bool) -> Guard:
-        """The coordinator is about to be asked for this batch."""
-        guard = self._guards.get(header.producer_id)
-        if guard is None or guard.epoch != header.producer_epoch:
+    def stand(
+        self, header: BatchHeader, producers: ProducerStates, *, begins_at_zero: bool
+    ) -> Guard:
+        """The coordinator is about to be asked for this batch; `Refused` if that is needless."""
+        producers.check_epoch(header.producer_id, header.producer_epoch)
+        guards = self._guards.setdefault(header.producer_id, {})
+        guard = guards.get(header.producer_epoch)
+        if guard is None:
             guard = Guard(header.producer_epoch, header.base_sequence, begins_at_zero)
-            self._guards[header.producer_id] = guard
+            guards[guard.epoch] = guard
         guard.lowest_sequence = min(guard.lowest_sequence, header.base_sequence)
         return guard
 
@@ -51,7 +61,8 @@ class Guards:
             return
         if producers.is_duplicate(header):
             return
-        if guard is None or self._guards.get(producer_id) is not guard:
+        standing = self._guards.get(producer_id, {}).get(header.producer_epoch)
+        if guard is None or standing is not guard:
             raise Refused(Code.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
         is_late = guard.begins_at_zero and not producers.knows_batches_of(producer_id)
         if header.base_sequence > (0 if is_late else guard.lowest_sequence):
@@ -61,9 +72,15 @@ class Guards:
                 "transaction",
             )
 
-    def drop(self, producer_id: int) -> None:
-        """The transaction is open in the log, or has ended."""
-        self._guards.pop(producer_id, None)
+    def drop(self, producer_id: int, epoch: int) -> None:
+        """The transaction of this epoch is open in the log, or has ended."""
+        guards = self._guards.get(producer_id)
+        if guards is None:
+            return
+        for known in [known for known in guards if known <= epoch]:
+            del guards[known]
+        if not guards:
+            del self._guards[producer_id]
 
     def clear(self) -> None:
         """This replica leads no more, or anew."""

@@ -2,9 +2,13 @@
 
 Rules of this file:
 - A decision changes nothing. What it wants written is *pending* until the record is committed
-  and comes back by `replay`, or was certainly not written (`forget_pending`); meanwhile others
-  are told to come back (CONCURRENT_TRANSACTIONS). So whatever fails, the state is what every
-  later coordinator would read.
+  and comes back by `replay`, or was certainly not written (`forget_pending`). So whatever fails,
+  the state is what every later coordinator would read.
+- A transactional id is *busy* while a change of it is pending and while the markers of its
+  transaction are being written. Every request that would change it is answered
+  CONCURRENT_TRANSACTIONS, whatever its producer id and epoch: in that moment nobody can tell a
+  zombie from a producer that is ahead of us. Only EndTxn of the first protocol compares id and
+  epoch first. `tests/interop/transaction_table.tsv` has Apache Kafka's answer to every case.
 - Whoever asks with another producer id or another epoch than the current one is out. A producer
   that takes over (InitProducerId) raises the epoch, and first aborts what is open.
 - Ending is two records: *prepare* decides, and from then on nothing changes the outcome;
@@ -91,6 +95,11 @@ class TransactionMachine:
     def is_pending(self, transactional_id: str) -> bool:
         return transactional_id in self._pending
 
+    def is_busy(self, transactional_id: str) -> bool:
+        """Whether a change is pending, or markers are being written."""
+        known = self.transactions.get(transactional_id)
+        return self.is_pending(transactional_id) or (known is not None and known.state in PREPARED)
+
     # InitProducerId
 
     def init(
@@ -109,7 +118,7 @@ class TransactionMachine:
         """
         if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
             return Decision(Code.INVALID_TRANSACTION_TIMEOUT)
-        if self.is_pending(transactional_id):
+        if self.is_busy(transactional_id):
             return Decision(Code.CONCURRENT_TRANSACTIONS)
         known = self.transactions.get(transactional_id)
         if known is None:
@@ -121,8 +130,6 @@ class TransactionMachine:
             return Decision(identity=fresh.identity, write=fresh)
         if expected is not None and not _may_continue(known, expected):
             return Decision(Code.PRODUCER_FENCED)
-        if known.state in PREPARED:
-            return Decision(Code.CONCURRENT_TRANSACTIONS)
         if known.state is State.ONGOING:
             # The producer must come back, and gets an epoch above the one that fences.
             fence = _fenced(now_ms, known, protocol)
@@ -146,7 +153,7 @@ class TransactionMachine:
         known = self.transactions.get(transactional_id)
         if known is None:
             return Decision(Code.INVALID_PRODUCER_ID_MAPPING)
-        if self.is_pending(transactional_id):
+        if self.is_busy(transactional_id):
             return Decision(Code.CONCURRENT_TRANSACTIONS)
         if (code := _objection(known, identity)) != Code.NONE:
             return Decision(code)
@@ -194,15 +201,16 @@ class TransactionMachine:
         known = self.transactions.get(transactional_id)
         if known is None:
             return Decision(Code.INVALID_PRODUCER_ID_MAPPING)
-        is_retry = protocol == SECOND_PROTOCOL and _is_retry(known, identity)
+        is_second, is_busy = protocol == SECOND_PROTOCOL, self.is_busy(transactional_id)
+        if is_second and is_busy:
+            return Decision(Code.CONCURRENT_TRANSACTIONS)
+        is_retry = is_second and _is_retry(known, identity)
         is_after_overflow = is_retry and identity.producer_id == known.previous_producer_id
         if identity.producer_id != known.producer_id and not is_after_overflow:
             return Decision(Code.INVALID_PRODUCER_ID_MAPPING)
         if identity.epoch != known.epoch and not is_retry:
             return Decision(Code.PRODUCER_FENCED)
-        if protocol == SECOND_PROTOCOL and known.state in PREPARED and not is_retry:
-            return Decision(Code.PRODUCER_FENCED)
-        if self.is_pending(transactional_id):
+        if is_busy:
             return Decision(Code.CONCURRENT_TRANSACTIONS)
         if known.state is State.ONGOING:
             return _decided(
@@ -212,10 +220,11 @@ class TransactionMachine:
                 protocol=protocol,
                 new_producer_id=new_producer_id,
             )
-        if protocol != SECOND_PROTOCOL or is_retry:
-            again = _ended_again(known, is_commit)
-            is_told = is_retry and again.code == Code.NONE
-            return again._replace(identity=known.identity) if is_told else again
+        if not is_second or is_retry:
+            ends = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
+            if ends.get(known.state) is not is_commit:
+                return Decision(Code.INVALID_TXN_STATE)
+            return Decision(identity=known.identity) if is_retry else Decision()
         if is_commit:
             return Decision(Code.INVALID_TXN_STATE)
         # By the second protocol a producer may abort what it has not begun.
@@ -343,7 +352,8 @@ def _fenced(now_ms: int, known: Transaction, protocol: int) -> Transaction:
     return replace(
         known,
         epoch=known.epoch + 1,
-        last_epoch=NO_PRODUCER_EPOCH,
+        # Until another producer takes over, it may go on by InitProducerId (KIP-588).
+        last_epoch=known.epoch,
         state=State.PREPARE_ABORT,
         updated_ms=now_ms,
         protocol=protocol,
@@ -402,24 +412,12 @@ def completed(now_ms: int, prepared: Transaction) -> Transaction:
 
 def _is_retry(known: Transaction, identity: Identity) -> bool:
     """Whether a producer ends what is ended already, because it did not hear of it."""
-    if known.state not in PREPARED | COMPLETE:
+    if known.state not in COMPLETE:
         return False
     if identity.producer_id == known.producer_id:
         return identity.epoch + 1 == known.epoch
     return (
-        known.state in COMPLETE
-        and identity.producer_id == known.previous_producer_id
+        identity.producer_id == known.previous_producer_id
         and is_exhausted(identity.epoch)
         and known.epoch == 0
     )
-
-
-def _ended_again(known: Transaction, is_commit: bool) -> Decision:
-    """The end of a transaction that is ended already, or was never begun."""
-    same = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
-    coming = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
-    if same.get(known.state) is is_commit:
-        return Decision()
-    if coming.get(known.state) is is_commit:
-        return Decision(Code.CONCURRENT_TRANSACTIONS)
-    return Decision(Code.INVALID_TXN_STATE)

@@ -69,8 +69,9 @@ class Transaction:
     # The id before the last one, whose epochs were used up; and the one after this.
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    # The epoch before this one, if the producer itself asked for this one. Not in the records:
-    # another coordinator cannot tell a repeated question from a zombie's.
+    # The epoch before this one, if its producer may still ask for this one: it asked before and
+    # missed the answer, or its transaction was aborted for it. Not in the records: another
+    # coordinator cannot tell a repeated question from a zombie's.
     last_epoch: int = NO_PRODUCER_EPOCH
     # By which protocol the transaction is carried out.
     protocol: int = FIRST_PROTOCOL

@@ -241,6 +241,4 @@ def _told(code: Code, asked: Asked) -> Code:
         return Code.INVALID_PRODUCER_EPOCH
     if code == Code.TRANSACTION_ABORTABLE and asked is Asked.VERIFY:
         return Code.INVALID_TXN_STATE
-    if code in _ON_THE_WAY or (code == Code.CONCURRENT_TRANSACTIONS and asked is not Asked.ADD):
-        return Code.NOT_ENOUGH_REPLICAS
-    return code
+    return Code.NOT_ENOUGH_REPLICAS if code in _ON_THE_WAY else code
