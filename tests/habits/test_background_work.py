@@ -22,7 +22,6 @@ ALLOWED: dict[str, str] = {
     "shoal/faults/executor.py": "not moved yet",
     "shoal/faults/network.py": "not moved yet",
     "shoal/mirror/command.py": "not moved yet",
-    "shoal/mirror/copier.py": "not moved yet",
     "shoal/mirror/flow.py": "not moved yet",
     "shoal/mirror/runner.py": "not moved yet",
     "shoal/net/control.py": "not moved yet",

@@ -73,12 +73,16 @@ def _lag(status: "MirrorStatus") -> str:
 
 
 def _line(partition: "PartitionStatus") -> str:
-    text = f"{partition.route}: at {partition.position}, "
+    at = "not started" if partition.position < 0 else f"at {partition.position}"
+    text = f"{partition.route}: {at}, "
     text += _amounts(partition.lag, partition.lag_bytes, partition.lag_s)
     if partition.held_back:
         text += f"; an open transaction at the source holds back {partition.held_back:,} more"
     if partition.parked:
         text += f"; PARKED: {partition.parked}"
+        text += f" ({partition.remedy})" if partition.remedy else ""
+    elif partition.waiting:
+        text += f"; WAITING: {partition.waiting}"
         text += f" ({partition.remedy})" if partition.remedy else ""
     return text
 

@@ -121,6 +121,18 @@ class Client(Core):
             self, asked, isolation=isolation or self.config.isolation_level
         )
 
+    async def list_offsets_each(
+        self,
+        asked: Mapping[TopicPartition, int],
+        *,
+        isolation: str | None = None,
+        timeout_s: float,
+    ) -> offsets.EachListed:
+        """As `list_offsets`, with an error for each partition that does not answer in time."""
+        return await offsets.list_offsets_each(
+            self, asked, isolation=isolation or self.config.isolation_level, timeout_s=timeout_s
+        )
+
     def _limits(
         self,
         max_wait_ms: int | None,

@@ -89,7 +89,9 @@ class MirrorControl:
                 flow.pause()
             elif command == "resume":
                 flow.resume()
-        statuses = {name: await flow.status() for name, flow in flows.items()}
+        # At once: a flow whose source is slow must not delay the answer about others.
+        found = await asyncio.gather(*(flow.status() for flow in flows.values()))
+        statuses = dict(zip(flows, found, strict=True))
         return {
             "pid": os.getpid(),
             "flows": {

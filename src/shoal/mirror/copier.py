@@ -6,14 +6,16 @@ Rules:
   when nothing of them is in flight and a last checkpoint is written.
 - Checkpoints are read anew before partitions are begun: another process may have been there.
 - A target partition is claimed by a checkpoint before the first record goes to it.
-- A topic that cannot be begun is refused with its reason, and others are begun.
+- A partition that cannot be begun waits or is refused, with its reason in the status, and
+  others are begun (`shoal.mirror.watch.starts`).
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from shoal.client.client import Client
 from shoal.mirror.config import MirrorConfig
@@ -21,8 +23,11 @@ from shoal.mirror.core import PartitionMirror
 from shoal.mirror.routes import Route
 from shoal.mirror.runner import MirrorRunner
 from shoal.mirror.starting import Starter
-from shoal.mirror.status import MirrorStatus
-from shoal.model.errors import ConfigError, ShoalError
+from shoal.mirror.status import MirrorStatus, not_started
+from shoal.mirror.watch.readiness import probe_routes
+from shoal.mirror.watch.starts import RouteStarts
+from shoal.model.errors import ShoalError
+from shoal.runtime.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +52,29 @@ class Copier:
             throttle=self._starter.throttle,
             fails_on_loss=config.copy.on_loss == "fail",
             ends_when_parked=not is_of_team,
+            is_waiting=lambda: bool(self._starts.waiting.errors),
         )
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
-        self.refused: dict[str, ShoalError] = {}  # by topic of the source
+        self._starts = RouteStarts(
+            partial(probe_routes, source, target),
+            self._begin,
+            is_running=self._routes.__contains__,
+        )
+        self._is_first = True
 
     @property
     def routes(self) -> list[Route]:
-        """What is being copied."""
-        return list(self._routes)
+        """What is being copied, or waits to be."""
+        return [*self._routes, *self._starts.waiting.errors]
+
+    @property
+    def refused(self) -> dict[str, ShoalError]:
+        """Why partitions are not copied at all; the first reason of each source topic."""
+        found: dict[str, ShoalError] = {}
+        for route, error in self._starts.refused.items():
+            found.setdefault(route.source.topic, error)
+        return found
 
     async def prepare(self) -> None:
         """Find out what is there of earlier starts."""
@@ -69,19 +88,30 @@ class Copier:
         """Copy these, and no others."""
         wanted = set(routes)
         async with self._assigning:
+            await self._starts.keep_only(wanted)
             await self._let_go([route for route in self._routes if route not in wanted])
-            await self._begin_all([r for r in sorted(wanted) if r not in self._routes])
+            new = [r for r in sorted(wanted) if r not in self._routes]
+            await self._starts.start(new, has_others=bool(self._routes))
+            if self._is_first:
+                # Those that wait were there from the beginning.
+                self._starter.keep_start([r for r in new if r not in self._routes])
+            self._is_first = False
             # What comes into being from now on is copied from its first record.
             self._starter.begin_new_at("earliest")
 
     async def run(self) -> None:
         """Copy until `stop`, or until everything is parked."""
-        keeping = asyncio.create_task(self._keeper.keep())
+        works = [
+            keep_running("mirror checkpoints", self._keeper.keep),
+            keep_running("mirror waiting partitions", self._starts.retry),
+        ]
         try:
             await self._runner.run()
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            await self._starts.close()
             await self._keeper.end()
 
     def stop(self) -> None:
@@ -104,35 +134,26 @@ class Copier:
         await self._runner.look_at_ends()
 
     def status(self) -> MirrorStatus:
-        return replace(self._runner.status(), deliveries=self._starter.deliveries)
+        status = replace(self._runner.status(), deliveries=self._starter.deliveries)
+        others = {**self._starts.waiting.errors, **self._starts.refused}
+        if not others:
+            return status
+        return replace(
+            status,
+            lag=-1,
+            partitions=(
+                *status.partitions,
+                *(not_started(route, error) for route, error in sorted(others.items())),
+            ),
+        )
 
-    async def _begin_all(self, routes: list[Route]) -> None:
-        self.refused.clear()
-        if not routes:
-            return
-        try:
-            await self._begin(routes)
-        except ConfigError as error:
-            topics = sorted({route.source.topic for route in routes})
-            if len(topics) == 1:
-                self.refused[topics[0]] = error
-                return
-            # One of them: which one shows when each is begun alone.
-            for topic in topics:
-                await self._begin_alone(topic, [r for r in routes if r.source.topic == topic])
-
-    async def _begin_alone(self, topic: str, routes: list[Route]) -> None:
-        try:
-            await self._begin(routes)
-        except ConfigError as error:
-            _log.error("%s is not copied, others go on: %s", topic, error)
-            self.refused[topic] = error
-
-    async def _begin(self, routes: list[Route]) -> None:
+    async def _begin(self, routes: Sequence[Route]) -> None:
         await self._source.metadata({route.source.topic for route in routes})
         await self._target.metadata({route.target.topic for route in routes})
         # Another process may have copied some of them meanwhile.
         await self._starter.look(routes)
+        # What did not answer when its topic was looked at was not checked then.
+        await self._starter.check(routes, needs_all=True)
         begun = await self._starter.begin(routes)
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)

@@ -9,7 +9,7 @@ Rules:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -26,6 +26,7 @@ from shoal.mirror.status import MirrorStatus
 from shoal.mirror.topics import TopicPlan, Topics
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.errors import LedgerError, ShoalError
+from shoal.runtime.tasks import record_failure
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
@@ -38,7 +39,8 @@ _log = logging.getLogger(__name__)
 class Hands(Protocol):
     """Who copies: `Copier` in this process, or a team of workers."""
 
-    refused: dict[str, ShoalError]
+    @property
+    def refused(self) -> Mapping[str, ShoalError]: ...
 
     @property
     def routes(self) -> list[Route]: ...
@@ -147,7 +149,10 @@ class Flow:
         """How far it is, by what the source says now; None before it has begun."""
         if self._copier is None:
             return None
-        await self._copier.look_at_ends()
+        try:
+            await self._copier.look_at_ends()
+        except ShoalError as error:
+            _log.warning("the source does not tell how far it goes: %s", error)
         return self._status(self._copier)
 
     def _status(self, copier: Hands) -> MirrorStatus:
@@ -202,4 +207,6 @@ async def _every(
             await duty()
         except ShoalError as error:
             _log.warning("%s", error)
+        except Exception as error:  # noqa: BLE001 - a duty must not end silently
+            record_failure("mirror duty", error, "it is tried again at its next time")
         await asyncio.sleep(pause_s)

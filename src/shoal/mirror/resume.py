@@ -17,8 +17,10 @@ Rules:
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from shoal.client.client import Client
@@ -32,6 +34,7 @@ from shoal.mirror.checkpoints import Checkpoint, Checkpoints
 from shoal.mirror.modes import IDEMPOTENT, may_go_on
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.readiness import PROBE_S, unavailable
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches, sequence_after
@@ -73,6 +76,9 @@ class Resume:
         self._found = found
         self._delivery = delivery
         self._start = start
+        self._created_ms = time.time_ns() // 1_000_000
+        # Partitions that were there from the beginning and could not start yet.
+        self._kept_starts: dict[TopicPartition, str] = {}
         # Of topics of the source that are copies themselves: see `shoal.mirror.watching`.
         self.ways: dict[str, set[str]] = {}
 
@@ -84,13 +90,31 @@ class Resume:
         """Where partitions begin that are found from now on."""
         self._start = start
 
-    async def check(self, routes: Iterable[Route]) -> None:
-        """Refuse partitions of the target, which are there, that are not ours to write to."""
+    def keep_start(self, routes: Iterable[Route]) -> None:
+        """Let these begin where this mirror was told to, though others begin elsewhere by then.
+
+        For `latest` that is the time at which the mirror started: what is written before such a
+        partition can be looked at must be copied.
+        """
+        start = str(self._created_ms) if self._start == "latest" else self._start
+        self._kept_starts.update((route.source, start) for route in routes)
+
+    async def check(self, routes: Iterable[Route], *, needs_all: bool = False) -> None:
+        """Refuse partitions of the target, which are there, that are not ours to write to.
+
+        One that does not answer is not checked for records, unless all must be.
+        """
         wanted = {route.target: route for route in routes}
-        starts = await self._target.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        ends = await self._target.list_offsets(dict.fromkeys(wanted, LATEST))
+        ask = partial(self._target.list_offsets_each, timeout_s=PROBE_S)
+        starts = await ask(dict.fromkeys(wanted, EARLIEST))
+        ends = await ask(dict.fromkeys(starts.offsets, LATEST))
+        for tp, error in (starts.errors | ends.errors).items():
+            if needs_all:
+                raise unavailable("target", str(tp), error)
         for tp, route in wanted.items():
-            self._check(route, starts[tp].offset, ends[tp].offset)
+            is_known = tp in ends.offsets
+            first = starts.offsets[tp].offset if is_known else 0
+            self._check(route, first, ends.offsets[tp].offset if is_known else 0)
 
     def _check(self, route: Route, first: int, end: int) -> None:
         checkpoint, tp = self.found(route), route.target
@@ -156,12 +180,18 @@ class Resume:
         """The checkpoint of each partition; for those that begin, one of where they begin."""
         found = {route: self.found(route) for route in routes}
         new = [route for route, checkpoint in found.items() if checkpoint is None]
-        first = await start_offsets(self._source, [r.source for r in new], self._start)
+        first: dict[TopicPartition, int] = {}
+        for start in {self._start_of(r) for r in new}:
+            some = [r.source for r in new if self._start_of(r) == start]
+            first |= await start_offsets(self._source, some, start)
         ends = await self._target.list_offsets({r.target: LATEST for r in new}) if new else {}
         return {
             r: checkpoint or self._new_checkpoint(r, first[r.source], ends[r.target].offset)
             for r, checkpoint in found.items()
         }
+
+    def _start_of(self, route: Route) -> str:
+        return self._kept_starts.get(route.source, self._start)
 
     def found(self, route: Route) -> Checkpoint | None:
         """The checkpoint of a target partition that is still the same."""

@@ -16,18 +16,19 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from shoal.client.appending import AppendResult
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
-from shoal.client.results import LATEST
+from shoal.client.results import LATEST, ProduceResult
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.throttle import Throttle
@@ -44,6 +45,8 @@ from shoal.wire.fetch import FetchedPartition
 
 # With partitions left out for want of room, a fetch must not keep them waiting for the others.
 _SHORT_WAIT_MS: Final = 10
+# A status must be quick, also where a partition has no leader.
+_ENDS_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +83,13 @@ class MirrorRunner:
         throttle: Throttle,
         fails_on_loss: bool = False,
         ends_when_parked: bool = True,
+        is_waiting: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_waiting` tells whether partitions are still to come that cannot start yet."""
         self._lane = lane
         self._watch = SourceWatch(source, fails_on_loss=fails_on_loss)
         self._ends_when_parked = ends_when_parked
+        self._is_waiting = is_waiting
         self._partitions: dict[TopicPartition, PartitionMirror] = {}
         self._source = _Side(source, set(), Backoff(100, 2000))
         self._target = _Side(target, set(), Backoff(100, 2000))
@@ -96,6 +102,9 @@ class MirrorRunner:
         self._fetch_after: dict[TopicPartition, float] = {}
         self._inquiring: set[TopicPartition] = set()
         self._throttle = throttle
+        # Why a partition is not fetched, or not written, until it is again.
+        self._fetch_errors: dict[TopicPartition, str] = {}
+        self._produce_errors: dict[TopicPartition, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -134,6 +143,8 @@ class MirrorRunner:
                 del self._partitions[tp]
                 self._in_turn.remove(mirror)
                 self._fetch_after.pop(tp, None)
+                self._fetch_errors.pop(tp, None)
+                self._produce_errors.pop(tp, None)
                 if not any(each.topic == tp.topic for each in self._partitions):
                     self._topic_ids.pop(tp.topic, None)
                 gone.set()
@@ -178,24 +189,48 @@ class MirrorRunner:
             lag=total(mirror.lag for mirror in self._partitions.values()),
             parked=tuple(m.parked for m in self._partitions.values() if m.parked is not None),
             partitions=tuple(
-                partition_status(mirror, time.time_ns() // 1_000_000)
+                partition_status(mirror, time.time_ns() // 1_000_000, self._waits_for(mirror))
                 for mirror in self._partitions.values()
             ),
             paused=self._paused,
         )
 
+    def _waits_for(self, mirror: PartitionMirror) -> str:
+        """Why a partition makes no progress at the moment; empty if nothing is known."""
+        for side, name, tp in (
+            (self._source, "source", mirror.partition),
+            (self._target, "target", mirror.target),
+        ):
+            if side.client.cluster.leader(tp) is None:
+                return f"the {name}'s partition {tp} has no leader"
+        source_error = self._fetch_errors.get(mirror.partition)
+        if source_error:
+            return f"the source does not answer for it: {source_error}"
+        target_error = self._produce_errors.get(mirror.partition)
+        return f"the target does not take its batches: {target_error}" if target_error else ""
+
     async def look_at_ends(self) -> None:
-        """Ask the source how far it goes: what is paused or parked does not hear of it."""
-        wanted = list(self._partitions)
+        """Ask the source how far it goes: what is paused or parked does not hear of it.
+
+        A partition that does not answer keeps what was known of it.
+        """
+        wanted = dict.fromkeys(self._partitions, LATEST)
         if not wanted:
             return
-        ask = partial(self._source.client.list_offsets, dict.fromkeys(wanted, LATEST))
-        ends = await ask(isolation="read_committed")
-        marks = await ask(isolation="read_uncommitted")
+        ask = partial(self._source.client.list_offsets_each, wanted, timeout_s=_ENDS_S)
+        ends, marks = await asyncio.gather(
+            ask(isolation="read_committed"), ask(isolation="read_uncommitted")
+        )
         for tp in wanted:
-            if (mirror := self._partitions.get(tp)) is not None:
-                mirror.last_stable_offset = ends[tp].offset
-                mirror.high_watermark = max(marks[tp].offset, ends[tp].offset)
+            mirror, end = self._partitions.get(tp), ends.offsets.get(tp)
+            if mirror is None:
+                continue
+            if end is None:
+                self._fetch_errors[tp] = str(ends.errors[tp])
+                continue
+            mirror.last_stable_offset = end.offset
+            mark = marks.offsets.get(tp, end)
+            mirror.high_watermark = max(mark.offset, end.offset)
 
     def pause(self) -> None:
         """Fetch no more; what was fetched is still delivered."""
@@ -226,7 +261,8 @@ class MirrorRunner:
         if self._stopping:
             return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
         parked = [mirror.parked is not None for mirror in self._partitions.values()]
-        return self._ends_when_parked and bool(parked) and all(parked)
+        is_end = self._ends_when_parked and bool(parked) and all(parked)
+        return is_end and not self._is_waiting()
 
     def _flush(self, now: float) -> None:
         """In deep mode: let go what has been gathered for long enough."""
@@ -393,6 +429,7 @@ class MirrorRunner:
             if isinstance(error, ClientError) and not error.retriable:
                 raise
             _log.warning("source broker %d does not answer: %s", node_id, error)
+            self._fetch_errors.update(dict.fromkeys(positions, str(error)))
             side.not_before[node_id] = self._loop.time() + side.backoff.failed()
             self._refresh(side)
             return
@@ -416,6 +453,7 @@ class MirrorRunner:
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
             else:
+                self._fetch_errors.pop(tp, None)
                 is_good = mirror.fetched(
                     part.records,
                     aborted=part.aborted,
@@ -441,6 +479,7 @@ class MirrorRunner:
             self._fetching.add(tp)
             self._begin(self._find(mirror))
         elif facts_of(code).retriable or code == Code.UNKNOWN_SERVER_ERROR:
+            self._fetch_errors[tp] = str(error)
             self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
             if code in INVALIDATES_METADATA:
                 self._refresh(self._source)
@@ -488,6 +527,7 @@ class MirrorRunner:
                 side.backoff.succeeded()
             elif result.error_code in INVALIDATES_METADATA:
                 self._refresh(side)
+            self._note_result(mirror, result)
             mirror.answered(outgoing, result, now=now)
 
     async def _append(self, node_id: int, units: Units) -> None:
@@ -504,7 +544,15 @@ class MirrorRunner:
                 side.backoff.succeeded()
             elif result.error_code in INVALIDATES_METADATA:
                 self._refresh(side)
+            self._note_result(mirror, result)
             mirror.appended(unit, result, now=now)
+
+    def _note_result(self, mirror: PartitionMirror, result: ProduceResult | AppendResult) -> None:
+        if result.is_ok:
+            self._produce_errors.pop(mirror.partition, None)
+        else:
+            cause = result.cause or error_for(result.error_code)
+            self._produce_errors[mirror.partition] = str(cause)
 
     async def _inquire(self, mirror: PartitionMirror) -> None:
         try:

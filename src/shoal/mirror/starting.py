@@ -76,6 +76,10 @@ class Starter:
         self._chooser.begin_new_at(start)
         self._resume.begin_new_at(start)
 
+    def keep_start(self, routes: Iterable[Route]) -> None:
+        """Let these, which could not start yet, begin where the mirror was told to."""
+        self._resume.keep_start(routes)
+
     async def look(
         self, routes: Iterable[Route] = (), *, workers: Iterable[int] | None = None
     ) -> None:
@@ -88,10 +92,10 @@ class Starter:
         self._resume.update(await self._topic.read())
         self._resume.ways = await ways_of(self._source)
 
-    async def check(self, routes: list[Route]) -> bool:
+    async def check(self, routes: Sequence[Route], *, needs_all: bool = False) -> bool:
         """Refuse target partitions that are not ours to write to; whether any is ours."""
         check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
-        await self._resume.check(routes)
+        await self._resume.check(routes, needs_all=needs_all)
         return any(self._resume.found(route) for route in routes)
 
     async def begin(self, routes: Sequence[Route]) -> Begun:

@@ -7,6 +7,8 @@
   seconds is the age of the oldest record that is not copied, by its own timestamp; where none
   of those was fetched yet, of the last one that was copied.
 - -1 stands for what is not known.
+- A partition that cannot be copied at the moment (`waiting`) is tried again automatically; one
+  that is `parked` is not. Neither holds back others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,6 +36,8 @@ class PartitionStatus:
     held_back: int = 0  # offsets above the last stable one
     parked: str = ""
     remedy: str = ""
+    # Why nothing can be copied at the moment: it is tried again without an order.
+    waiting: str = ""
 
     def to_json(self) -> dict[str, Any]:
         body = asdict(self)
@@ -102,7 +106,14 @@ class MirrorStatus:
         )
 
 
-def partition_status(mirror: PartitionMirror, now_ms: int) -> PartitionStatus:
+def not_started(route: Route, error: ShoalError) -> PartitionStatus:
+    """A partition that waits, or was refused."""
+    return PartitionStatus(
+        route, -1, -1, -1, -1, -1.0, waiting=str(error), remedy=error.remedy or ""
+    )
+
+
+def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") -> PartitionStatus:
     lag, queued = mirror.lag, mirror.queued_bytes
     not_fetched = max(0, mirror.last_stable_offset - mirror.position)
     copied = mirror.counts.records
@@ -118,6 +129,7 @@ def partition_status(mirror: PartitionMirror, now_ms: int) -> PartitionStatus:
         held_back=max(0, mirror.high_watermark - mirror.last_stable_offset),
         parked="" if mirror.parked is None else str(mirror.parked),
         remedy="" if mirror.parked is None else mirror.parked.remedy or "",
+        waiting=waiting if mirror.parked is None else "",
     )
 
 

@@ -10,6 +10,7 @@ Rules:
   would come round again. The way that a topic came is part of its mirror's checkpoints.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Final
@@ -27,6 +28,7 @@ from shoal.wire.api_keys import ApiKey
 
 # With field for the leader's epoch that the asker knows.
 _FIRST_VERSION: Final = 2
+_READ_WAYS_S: Final = 10.0
 _KEEP_LONGER: Final = (
     "keep records longer at the source, or start the mirror with --on-loss report to go on "
     "without them"
@@ -131,14 +133,19 @@ def place(cluster: str | None, topic: str) -> str:
 async def ways_of(source: Client) -> dict[str, set[str]]:
     """For topics of the source that are copies: where they came from, as mirrors there tell."""
     ways: dict[str, set[str]] = {}
-    topics = (await source.retrying(source.metadata)).topics
-    for name in topics:
+    cluster = await source.retrying(source.metadata)
+    for name in cluster.topics:
         if not name.startswith(PREFIX) or name == PREFIX:
             continue
+        if cluster.leader(TopicPartition(name, 0)) is None:
+            _log.warning("cycles through %s cannot be found: it has no leader", name)
+            continue
         try:
-            found = await CheckpointTopic(source, name.removeprefix(PREFIX)).read()
-        except (ClientError, ConfigError) as error:
-            _log.warning("cycles through %s cannot be found: %s", name, error)
+            # It must not hold back topics that have nothing to do with it.
+            async with asyncio.timeout(_READ_WAYS_S):
+                found = await CheckpointTopic(source, name.removeprefix(PREFIX)).read()
+        except (ClientError, ConfigError, TimeoutError) as error:
+            _log.warning("cycles through %s cannot be found: %r", name, error)
             continue
         for tp, one in found.items():
             came = place(one.source_cluster, one.source_topic or tp.topic)

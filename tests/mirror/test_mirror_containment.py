@@ -1,0 +1,118 @@
+"""One partition without a leader, on either side: every other one is copied, and `status` says why."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror.config import MirrorConfig, TopicRules
+from shoal.mirror.copier import Copier
+from shoal.mirror.flow import Flow
+from shoal.mirror.status import MirrorStatus
+from shoal.model.topics import TopicPartition
+from support.leaderless import await_leader, kill_leader, make_placed
+from support.mirror_copies import assert_same, config_of, fill
+from support.mirror_runs import Running, running
+
+DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
+# Broker 2 leads partition 1 alone; what is internal has a replica on broker 1, which stays.
+PLACES = {0: [1], 1: [2], 2: [1]}
+
+
+@pytest.fixture(name="pair")
+def pair_of_clusters() -> Iterator[tuple[LiteCluster, LiteCluster]]:
+    with (
+        LiteCluster(brokers=2, profile="available") as source,
+        LiteCluster(brokers=2, profile="available") as target,
+    ):
+        yield source, target
+
+
+def _config(source: LiteCluster, target: LiteCluster, *topics: str, **options: Any) -> MirrorConfig:
+    rules = TopicRules(refresh_s=0.5)
+    return config_of(
+        source.bootstrap, target.bootstrap, *topics, **{"rules": rules, "name": "m", **options}
+    )
+
+
+def _waiting(status: MirrorStatus, partition: int) -> str:
+    return next(p.waiting for p in status.partitions if p.route.source.partition == partition)
+
+
+async def _copied(mirror: Running, positions: dict[int, int], topic: str = "t") -> MirrorStatus:
+    wanted = {TopicPartition(topic, number): offset for number, offset in positions.items()}
+    return await mirror.until(
+        lambda status: all(status.positions.get(tp, -1) >= end for tp, end in wanted.items())
+    )
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_leaderless_partition_holds_back_no_other(
+    pair: tuple[LiteCluster, LiteCluster], side: str, delivery: str
+) -> None:
+    source, target = pair
+    for cluster in pair:
+        await make_placed(cluster, "t", PLACES)
+    await asyncio.to_thread(fill, source.bootstrap, "t", range(300), partitions=3)
+    bad = source if side == "source" else target
+    await kill_leader(bad, "t", 1, 2)
+    config = _config(source, target, "t", "later", delivery=delivery)
+    async with running(config) as mirror:
+        status = await _copied(mirror, {0: 100, 2: 100})
+        assert "no leader" in _waiting(status, 1)
+        assert status.lag == -1
+        # A topic that is found later is copied too.
+        await make_placed(source, "later", {0: [1]})
+        await make_placed(target, "later", {0: [1]})
+        await asyncio.to_thread(fill, source.bootstrap, "later", range(50))
+        await _copied(mirror, {0: 50}, "later")
+        await asyncio.to_thread(bad.restart, 2)
+        await await_leader(bad, "t", 1, 2)
+        status = await _copied(mirror, {0: 100, 1: 100, 2: 100})
+        status = await mirror.until(lambda status: status.lag == 0)
+        assert not any(each.waiting for each in status.partitions)
+    await assert_same(source.bootstrap, target.bootstrap, "t", 300, partitions=3)
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
+async def test_a_partition_that_loses_its_leader_while_it_is_copied_is_shown(
+    pair: tuple[LiteCluster, LiteCluster], delivery: str
+) -> None:
+    source, target = pair
+    for cluster in pair:
+        await make_placed(cluster, "t", PLACES)
+    await asyncio.to_thread(fill, source.bootstrap, "t", range(300), partitions=3)
+    flow = Flow(_config(source, target, "t", delivery=delivery), hands=Copier)
+    running_flow = asyncio.create_task(flow.run())
+    try:
+        await _until(flow, lambda status: status.lag == 0)
+        await kill_leader(source, "t", 1, 2)
+        began = time.monotonic()
+        flow.pause()
+        status = await flow.status()
+        assert status is not None
+        # The limit of those who ask is 30 s.
+        assert time.monotonic() - began < 20
+        assert status.paused
+        flow.resume()
+        await _until(flow, lambda status: "no leader" in _waiting(status, 1))
+        await asyncio.to_thread(fill, source.bootstrap, "t", range(300, 600, 3), partitions=3)
+        await _until(flow, lambda status: status.positions[TopicPartition("t", 0)] == 200)
+        await asyncio.to_thread(source.restart, 2)
+        await _until(flow, lambda status: not _waiting(status, 1))
+    finally:
+        flow.stop()
+        await running_flow
+
+
+async def _until(flow: Flow, is_so: Any) -> MirrorStatus:
+    async with asyncio.timeout(90):
+        while True:
+            status = await flow.status()
+            if status is not None and status.partitions and is_so(status):
+                return status
+            await asyncio.sleep(0.2)
