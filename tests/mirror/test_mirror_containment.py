@@ -1,4 +1,4 @@
-"""One partition without a leader, on either side: every other one is copied, and `status` says why."""
+"""A partition without a leader, on either side: every other one is copied, and status says why."""
 
 import asyncio
 import time
