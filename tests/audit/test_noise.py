@@ -5,7 +5,15 @@ from statistics import fmean
 
 import pytest
 
-from shoal.audit.noise import LEVEL, block_means, f_tail, factor_p, groups_p, holm
+from shoal.audit.noise import (
+    LEVEL,
+    detectable,
+    f_tail,
+    factor_p,
+    groups_p,
+    holm,
+    t_quantile,
+)
 
 # Critical values of the F distribution, as every textbook prints them.
 TABLE = [
@@ -42,14 +50,34 @@ def test_two_groups_agree_with_shuffling_them() -> None:
     assert groups_p([one, list(reversed(one))]) == pytest.approx(1.0)
 
 
-def test_no_noise_at_all() -> None:
-    assert groups_p([[1.0, 1.0], [1.0, 1.0]]) == 1.0
-    assert groups_p([[1.0, 1.0], [2.0, 2.0]]) == 0.0
-    assert groups_p([[1.0], [2.0, 2.0]]) is None
-    assert factor_p({("a",): [1.0, 1.0], ("b",): [1.0, 1.0]}, 0) == 1.0
-    assert factor_p({("a",): [1.0, 1.0], ("b",): [0.5, 0.5]}, 0) == 0.0
+def test_too_few_runs_or_no_noise_tell_nothing() -> None:
+    assert groups_p([[1.0, 2.0], [3.0, 4.0]]) is None
+    assert groups_p([[1.0, 1.0, 1.0], [1.0, 1.0, 2.0]]) is None
+    assert factor_p({("a",): [1.0, 2.0], ("b",): [0.5, 1.5]}, 0) is None
+    assert factor_p({("a",): [1.0] * 3, ("b",): [0.5] * 3}, 0) is None
     assert factor_p({("a",): [1.0], ("b",): [0.5]}, 0) is None
-    assert factor_p({("a",): [1.0, 2.0]}, 0) is None
+    assert factor_p({("a",): [1.0, 2.0, 3.0]}, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "value"),
+    [(0.05, 10, 2.228), (0.05, 4, 2.776), (0.01, 4, 4.604), (0.4, 10, 0.879), (0.05, 1e7, 1.960)],
+)
+def test_quantiles_of_t_are_those_of_the_tables(level: float, freedom: float, value: float) -> None:
+    assert t_quantile(level, freedom) == pytest.approx(value, rel=0.001)
+
+
+def test_what_is_called_detectable_is_detected_in_eight_of_ten_cases() -> None:
+    chance = random.Random(11)
+    hits, trials = 0, 1000
+    for _ in range(trials):
+        effect = detectable([[0.0, 1.0, 2.0]] * 4, [6, 6], LEVEL)
+        assert effect is not None
+        # The noise of [0, 1, 2] has variance 1, known by 8 degrees of freedom.
+        one = [chance.gauss(0, 1) for _ in range(6)]
+        two = [chance.gauss(effect, 1) for _ in range(6)]
+        hits += (groups_p([one, two]) or 1) < LEVEL
+    assert 0.75 * trials < hits < 0.88 * trials
 
 
 def sweep(
@@ -90,9 +118,3 @@ def test_holm_keeps_the_order_and_never_makes_anything_likelier() -> None:
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
     assert holm([]) == []
     assert holm([0.5, 0.9]) == [1.0, 1.0]
-
-
-def test_blocks_take_all_seconds() -> None:
-    assert block_means([1.0, 1.0, 3.0, 3.0], 2) == [1.0, 3.0]
-    assert block_means([1.0, 2.0, 3.0]) == []
-    assert len(block_means([float(second) for second in range(100)])) == 10

@@ -72,27 +72,69 @@ def test_noise_between_runs_is_no_difference() -> None:
     assert said(compare([*one, *two]))["end-to-end latency p50"] == WITHIN_NOISE
 
 
-def test_single_runs_tell_the_noise_of_what_is_known_by_the_second() -> None:
-    words = said(
-        compare(
-            [
-                run_of("a", {"mirror.kind": "mm2"}, p50_us=9000, lost=3),
-                run_of("b", {"mirror.kind": "shoal"}, p50_us=2000),
-            ]
-        )
-    )
-    assert words["end-to-end latency p50"] == DIFFERS
+@pytest.mark.parametrize("runs", [1, 2])
+def test_fewer_than_three_runs_a_side_tell_nothing_of_the_noise(runs: int) -> None:
+    one = [run_of(f"a{n}", {"k": "1"}, p50_us=9000 + n, lost=3) for n in range(runs)]
+    two = [run_of(f"b{n}", {"k": "2"}, p50_us=2000 + n) for n in range(runs)]
+    words = said(compare([*one, *two]))
+    assert words["end-to-end latency p50"] == NOISE_UNKNOWN
     assert words["lost"] == NOISE_UNKNOWN
     assert words["yield"] == EQUAL
 
 
-def test_seconds_of_a_fault_are_not_noise() -> None:
-    runs = [
-        run_of("a", {"mirror.kind": "mm2"}, p50_us=9000),
-        run_of("b", {"mirror.kind": "shoal"}, p50_us=2000),
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected", "smallest"),
+    [
+        # One burst in three runs against none: the runs are too few to tell.
+        ([40, 0, 0], [0, 0, 0], NOISE_UNKNOWN, "nothing; 5 runs a side could"),
+        ([40, 41, 42], [0, 0, 0], NOISE_UNKNOWN, "nothing; 5 runs a side could"),
+        ([40, 3, 9, 1, 5, 7], [0] * 6, DIFFERS, "6 of 6 runs against none of 6"),
+        ([400, 0, 0, 0, 0, 0], [0] * 6, WITHIN_NOISE, "5 of 6 runs against none of 6"),
+        ([1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1], WITHIN_NOISE, "6 of 6 runs against none of 6"),
+    ],
+)
+def test_losses_are_compared_run_by_run(
+    ours: list[int], theirs: list[int], expected: str, smallest: str
+) -> None:
+    runs = [run_of(f"a{n}", {"k": "1"}, p50_us=2000 + n, lost=k) for n, k in enumerate(ours)]
+    runs += [run_of(f"b{n}", {"k": "2"}, p50_us=2001 + n, lost=k) for n, k in enumerate(theirs)]
+    (row,) = [row for row in compare(runs).rows if row.measure.name == "lost"]
+    assert (row.judged.judgement, row.judged.smallest) == (expected, smallest)
+
+
+def test_the_smallest_effect_that_could_have_shown_is_told() -> None:
+    one = [run_of(f"one-{n}", {"k": "0"}, p50_us=us) for n, us in enumerate((2000, 2900, 2400))]
+    two = [run_of(f"two-{n}", {"k": "1"}, p50_us=us) for n, us in enumerate((2600, 2100, 2800))]
+    (row,) = [
+        row for row in compare([*one, *two]).rows if row.measure.name == "end-to-end latency p50"
     ]
-    faulty = [replace(run, result=replace(run.result, faults=({"fault": 1},))) for run in runs]
-    assert said(compare(faulty))["end-to-end latency p50"] == NOISE_UNKNOWN
+    times = float(row.judged.smallest.removesuffix(" times"))
+    assert 1.5 < times < 5
+
+
+def test_latencies_are_those_of_messages_owed() -> None:
+    def with_losses(name: str, k: str) -> JudgedRun:
+        run = run_of(name, {"k": k}, lost=500)
+        group = run.result.groups["consumers"]
+        late = replace(
+            group.metrics.latency_us["e2e_intended"],
+            undelivered=500,
+            percentiles_owed={"p50": 9000, "p99": None},
+        )
+        metrics = replace(group.metrics, latency_us={"e2e_intended": late})
+        groups = {"consumers": replace(group, metrics=metrics)}
+        return replace(run, result=replace(run.result, groups=groups))
+
+    runs = [with_losses(f"a{n}", "1") for n in range(3)]
+    runs += [run_of(f"b{n}", {"k": "2"}, p50_us=2000 + n) for n in range(3)]
+    comparison = compare(runs)
+    cells = {row.measure.name: row.cell(0) for row in comparison.rows}
+    assert cells["end-to-end latency p50"] == "9.00 ms"
+    assert cells["end-to-end latency p99"] == "never"
+    assert "never in 3 runs" in render_comparison(comparison)
+    told = json.dumps(comparison.to_json())
+    assert "Infinity" not in told
+    assert '"never"' in told
 
 
 class _Texts(HTMLParser):
@@ -115,7 +157,10 @@ class _Texts(HTMLParser):
 
 def test_the_page_says_what_differs_and_needs_nothing_from_outside() -> None:
     page = render_comparison(
-        compare([run_of("<a>", {"k": "<i>"}, p50_us=9000), run_of("b", {"k": "2"}, p50_us=2000)])
+        compare(
+            [run_of(f"<a{n}>", {"k": "<i>"}, p50_us=9000 + n) for n in range(3)]
+            + [run_of(f"b{n}", {"k": "2"}, p50_us=2000 + n) for n in range(3)]
+        )
     )
     parser = _Texts()
     parser.feed(page)

@@ -4,21 +4,27 @@ The tests, and what they rest on:
 - `factor_p`: the effect of one parameter in a sweep, by the F-test of its levels' means against
   the variance between repeats of the same combination (unweighted means, so that a few missing
   runs do no harm). The other parameters are averaged over, not held to be without effect.
-- `groups_p`: several groups of samples that need not be equally noisy, by Welch's test; where a
-  group has no noise at all, by the classical F-test.
+- `groups_p`: several groups of samples that need not be equally noisy, by Welch's test.
+- A sample is a run. Seconds of one run are not independent of each other and are never taken
+  as samples. Fewer than three runs a side tell nothing.
 - Both take samples to be independent and about normal; latencies go in as logarithms, as their
-  noise is proportional. Where there is no noise at all, any difference counts.
+  noise is proportional. Where a group shows no noise at all, that is not believed: None is
+  returned, and `shoal.audit.run_tests` has a test that needs no noise.
 - Many tests at once: `holm` corrects for how many there are, so that with 5 % the chance of one
   false 'differs' on the whole page is at most 5 %.
 """
 
-import itertools
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, variance
 from typing import Final
 
 LEVEL: Final = 0.05
+# Fewer runs than this tell nothing of their noise.
+LEAST_RUNS: Final = 3
+# How often an effect that is called detectable is detected.
+POWER: Final = 0.8
 _TINY: Final = 1e-300
 _STEPS: Final = 500
 
@@ -28,14 +34,18 @@ Combination = tuple[str, ...]
 def factor_p(cells: Mapping[Combination, Sequence[float]], place: int) -> float | None:
     """The chance of such an effect of the parameter at `place` if it had none.
 
-    None if it cannot be known: one level only, or no combination that was repeated.
+    None if it cannot be known: one level only, fewer than three runs of a level, or repeats that
+    show no noise at all.
     """
     filled = {combination: values for combination, values in cells.items() if values}
     levels: dict[str, list[float]] = {}
     for combination, values in filled.items():
         levels.setdefault(combination[place], []).append(fmean(values))
     freedom = sum(len(values) - 1 for values in filled.values())
-    if len(levels) < 2 or freedom < 1:
+    if len(levels) < 2 or _least_runs(filled, place) < LEAST_RUNS:
+        return None
+    within = _pooled(filled.values(), freedom) if freedom else 0.0
+    if within <= 0:
         return None
     means = {level: fmean(found) for level, found in levels.items()}
     grand = fmean(means.values())
@@ -43,16 +53,24 @@ def factor_p(cells: Mapping[Combination, Sequence[float]], place: int) -> float 
     harmonic = len(filled) / sum(1 / len(values) for values in filled.values())
     weight = harmonic * fmean([len(found) for found in levels.values()])
     between = weight * sum((mean - grand) ** 2 for mean in means.values()) / (len(means) - 1)
-    return _p(between, _pooled(filled.values(), freedom), len(means) - 1, freedom)
+    return f_tail(between / within, len(means) - 1, freedom)
+
+
+def _least_runs(cells: Mapping[Combination, Sequence[float]], place: int) -> int:
+    """The runs of the level that has the fewest."""
+    runs: dict[str, int] = {}
+    for combination, values in cells.items():
+        runs[combination[place]] = runs.get(combination[place], 0) + len(values)
+    return min(runs.values())
 
 
 def groups_p(groups: Sequence[Sequence[float]]) -> float | None:
     """The chance of such differences between groups if there were none; None if unknown."""
-    if len(groups) < 2 or any(len(group) < 2 for group in groups):
+    if len(groups) < 2 or any(len(group) < LEAST_RUNS for group in groups):
         return None
     variances = [variance(group) for group in groups]
     if min(variances) <= 0:
-        return _classical_p(groups)
+        return None
     weights = [len(group) / spread for group, spread in zip(groups, variances, strict=True)]
     total, count = sum(weights), len(groups)
     means = [fmean(group) for group in groups]
@@ -65,24 +83,9 @@ def groups_p(groups: Sequence[Sequence[float]]) -> float | None:
     return f_tail(statistic, count - 1, (count**2 - 1) / (3 * unsure))
 
 
-def _classical_p(groups: Sequence[Sequence[float]]) -> float:
-    total = sum(map(len, groups))
-    grand = sum(map(sum, groups)) / total
-    between = sum(len(group) * (fmean(group) - grand) ** 2 for group in groups)
-    freedom = total - len(groups)
-    return _p(between / (len(groups) - 1), _pooled(groups, freedom), len(groups) - 1, freedom)
-
-
 def _pooled(groups: Iterable[Sequence[float]], freedom: int) -> float:
     """The variance within groups."""
     return sum((len(g) - 1) * variance(g) for g in groups if len(g) > 1) / freedom
-
-
-def _p(between: float, within: float, freedom: int, rest: int) -> float:
-    # What is left by rounding is no difference.
-    if between <= 1e-18 * max(1.0, within):
-        return 1.0
-    return 0.0 if within <= 0 else f_tail(between / within, freedom, rest)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -95,13 +98,32 @@ def holm(chances: Sequence[float]) -> list[float]:
     return corrected
 
 
-def block_means(samples: Sequence[float], blocks: int = 10) -> list[float]:
-    """Means of consecutive stretches: neighbouring seconds are too alike to count each."""
-    count = min(blocks, len(samples) // 2)
-    if count < 2:
-        return []
-    cuts = [len(samples) * cut // count for cut in range(count + 1)]
-    return [fmean(samples[begin:end]) for begin, end in itertools.pairwise(cuts)]
+def detectable(
+    groups: Sequence[Sequence[float]], sizes: Sequence[int], level: float
+) -> float | None:
+    """The smallest difference of two means, of so many samples, that shows in 8 of 10 cases.
+
+    The noise is that within `groups`.
+    """
+    spread_groups = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in spread_groups)
+    if freedom < 1:
+        return None
+    within = _pooled(spread_groups, freedom)
+    error = math.sqrt(within * sum(1 / size for size in sizes))
+    return (t_quantile(level, freedom) + t_quantile(2 * (1 - POWER), freedom)) * error
+
+
+@functools.lru_cache(maxsize=1024)
+def t_quantile(level: float, freedom: float) -> float:
+    """The value that Student's t exceeds, on either side, with this chance in all."""
+    low, high = 0.0, 1.0
+    while f_tail(high * high, 1, freedom) > level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if f_tail(middle**2, 1, freedom) > level else (low, middle)
+    return high
 
 
 def f_tail(statistic: float, freedom: float, rest: float) -> float:

@@ -64,10 +64,11 @@ def _show_comparison(comparison: Comparison) -> None:
         verdicts = ", ".join(dict.fromkeys(column.verdicts))
         console.out.print(f"{column.label}: {verdicts}; {column.sentence}", markup=False)
     shown = comparison.columns[:MOST_COLUMNS]
-    table = Table("metric", *(column.label for column in shown), "difference", box=None)
+    labels = [column.label for column in shown]
+    table = Table("metric", *labels, "difference", "could have shown", box=None)
     for row in comparison.rows:
         cells = [row.cell(place) for place in range(len(shown))]
-        table.add_row(row.measure.name, *cells, _coloured(row.judged))
+        table.add_row(row.measure.name, *cells, _coloured(row.judged), row.judged.smallest)
     console.out.print(table)
 
 
@@ -170,10 +171,11 @@ def _tell(folder: "SweepFolder", *, output: str) -> ExitCode:
 
 def _show_effects(result: SweepResult) -> None:
     for parameter, levels in result.parameters.items():
-        table = Table(parameter, *levels, "effect", box=None)
+        table = Table(parameter, *levels, "effect", "could have shown", box=None)
         for effect in result.effects:
             if effect.parameter == parameter:
                 means = map(effect.measure.shown, effect.means())
-                table.add_row(effect.measure.name, *means, _coloured(effect.judged))
+                said = _coloured(effect.judged), effect.judged.smallest
+                table.add_row(effect.measure.name, *means, *said)
         console.out.print(table)
         console.out.print()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment import measures
-from shoal.experiment.measures import MEASURES
+from shoal.experiment.measures import MEASURES, Tested
 from shoal.experiment.runs import read_json
-from shoal.model.comparison import Column, Comparison, Row
+from shoal.model.comparison import Column, Comparison, Judged, Row
 from shoal.model.errors import UsageError
 from shoal.model.result import Result
 
@@ -121,6 +121,33 @@ def labels(
 
 def side_by_side(members: Sequence[Sequence[JudgedRun]], names: Sequence[str]) -> Comparison:
     """One column for each group of runs that are alike."""
+    tests = compare_rows(members)
+    return put_together(members, names, tests, judge_rows(tests))
+
+
+def compare_rows(members: Sequence[Sequence[JudgedRun]]) -> dict[str, Tested]:
+    """Every measure that is known of any run, tested."""
+    values = [[measures.values_of(run.result) for run in group] for group in members]
+    tests = {}
+    for measure, _ in MEASURES:
+        name = measure.name
+        cells = [[run[name] for run in group if name in run] for group in values]
+        if any(cells):
+            tests[name] = measures.compare_columns(measure, cells)
+    return tests
+
+
+def judge_rows(tests: Mapping[str, Tested]) -> dict[str, Judged]:
+    equal = [name for name, test in tests.items() if measures.is_equal(test.values)]
+    return measures.judge(tests, equal)
+
+
+def put_together(
+    members: Sequence[Sequence[JudgedRun]],
+    names: Sequence[str],
+    tests: Mapping[str, Tested],
+    said: Mapping[str, Judged],
+) -> Comparison:
     columns = tuple(
         Column(
             label=name,
@@ -131,25 +158,5 @@ def side_by_side(members: Sequence[Sequence[JudgedRun]], names: Sequence[str]) -
         )
         for name, group in zip(names, members, strict=True)
     )
-    values = [[measures.values_of(run.result) for run in group] for group in members]
-    seconds = [measures.by_second(group[0].result) for group in members]
-    chances: dict[str, float | None] = {}
-    bases: dict[str, str] = {}
-    table: dict[str, tuple[tuple[float, ...], ...]] = {}
-    for measure, _ in MEASURES:
-        name = measure.name
-        cells = tuple(tuple(run[name] for run in group if name in run) for group in values)
-        if not any(cells):
-            continue
-        table[name] = cells
-        chances[name], bases[name] = measures.columns_p(
-            measure, cells, [by_second.get(name, []) for by_second in seconds]
-        )
-    equal = [name for name, cells in table.items() if measures.is_equal(cells)]
-    said = measures.judged(chances, bases, equal)
-    rows = [
-        Row(measure, table[measure.name], said[measure.name])
-        for measure, _ in MEASURES
-        if measure.name in table
-    ]
+    rows = [Row(test.measure, test.values, said[name]) for name, test in tests.items()]
     return Comparison(columns, tuple(rows))

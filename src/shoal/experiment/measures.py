@@ -1,18 +1,24 @@
 """The numbers by which runs are compared, and what is said of their differences (pure).
 
 Rules:
-- Numbers are those of a run's worst group, as everywhere.
-- Several runs that are alike: the noise is that between them. Single runs: the noise is that
-  between stretches of seconds within each run, for what is known by the second in runs without
-  faults; of everything else it is unknown, and that is said.
-- All tests of one page are corrected together (`shoal.audit.noise`).
+- Numbers are those of a run's worst group, as everywhere. Latencies are those of the messages
+  owed: where losses reach the rank it is infinite, "never".
+- Runs that are alike are the sample, one value a run. Fewer than three a side tell nothing of
+  the noise, and that is said. Seconds within a run are never taken as repeats.
+- Latencies, rates and usage: tests of means against the noise between runs
+  (`shoal.audit.noise`). Counts and shares of rare events, and whatever is infinite or shows no
+  noise: exact tests over runs (`shoal.audit.run_tests`).
+- All tests of one page are corrected together, so that at most 5 of 100 pages say "differs"
+  where nothing does. With each goes the smallest effect that these runs could have shown.
 """
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from shoal.audit import noise
+from shoal.audit import noise, run_tests
+from shoal.audit.run_tests import UNKNOWN, Chance
 from shoal.model.comparison import (
     DIFFERS,
     EQUAL,
@@ -23,8 +29,8 @@ from shoal.model.comparison import (
 )
 from shoal.model.result import Result
 
-BETWEEN_RUNS: Final = "between runs that are alike"
-WITHIN_RUNS: Final = "between stretches of seconds within each run"
+MEANS: Final = "means of runs"
+RUNS: Final = "exact test over runs"
 
 UNJUDGED: Final = Judged(NOISE_UNKNOWN)
 
@@ -36,7 +42,7 @@ def _latency(kind: str, statistic: str) -> Read:
         latency = result.worst.metrics.latency_us.get(kind)
         if latency is None or not latency.count:
             return None
-        return latency.max if statistic == "max" else latency.percentiles.get(statistic)
+        return latency.owed().get(statistic)
 
     return read
 
@@ -79,25 +85,25 @@ def _felt(name: str) -> Read:
 
 
 MEASURES: Final[tuple[tuple[Measure, Read], ...]] = (
-    (Measure("yield", "ratio"), lambda r: r.worst.metrics.yield_),
-    (Measure("harvest", "ratio"), lambda r: r.worst.metrics.harvest),
-    (Measure("completeness", "ratio"), lambda r: r.worst.metrics.completeness),
-    (Measure("lost", "count"), lambda r: r.worst.metrics.lost),
-    (Measure("duplication", "ratio"), lambda r: r.worst.metrics.duplication),
-    (Measure("duplicates in the log", "count"), _copies),
-    (Measure("order", "ratio"), lambda r: r.worst.metrics.order),
-    (Measure("reordered", "count"), _found("reordered")),
+    (Measure("yield", "ratio", is_event=True), lambda r: r.worst.metrics.yield_),
+    (Measure("harvest", "ratio", is_event=True), lambda r: r.worst.metrics.harvest),
+    (Measure("completeness", "ratio", is_event=True), lambda r: r.worst.metrics.completeness),
+    (Measure("lost", "count", is_event=True), lambda r: r.worst.metrics.lost),
+    (Measure("duplication", "ratio", is_event=True), lambda r: r.worst.metrics.duplication),
+    (Measure("duplicates in the log", "count", is_event=True), _copies),
+    (Measure("order", "ratio", is_event=True), lambda r: r.worst.metrics.order),
+    (Measure("reordered", "count", is_event=True), _found("reordered")),
     (Measure("end-to-end latency p50", "us", is_log=True), _latency("e2e_intended", "p50")),
     (Measure("end-to-end latency p99", "us", is_log=True), _latency("e2e_intended", "p99")),
     (Measure("end-to-end latency max", "us", is_log=True), _latency("e2e_intended", "max")),
     (Measure("producer latency p50", "us", is_log=True), _latency("producer", "p50")),
     (Measure("producer latency p99", "us", is_log=True), _latency("producer", "p99")),
-    (Measure("throughput", "per_s"), _throughput),
+    (Measure("throughput", "per_s", is_log=True), _throughput),
     (Measure("time to detect a fault", "us", is_log=True), _felt("time_to_detect_us")),
     (Measure("time to recover", "us", is_log=True), _felt("time_to_recover_us")),
     (Measure("time to drain", "us", is_log=True), _felt("time_to_drain_us")),
-    (Measure("mirror CPU", "s"), _usage("cpu_s")),
-    (Measure("mirror memory", "bytes"), _usage("peak_memory_bytes")),
+    (Measure("mirror CPU", "s", is_log=True), _usage("cpu_s")),
+    (Measure("mirror memory", "bytes", is_log=True), _usage("peak_memory_bytes")),
 )
 
 
@@ -107,59 +113,114 @@ def values_of(result: Result) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def by_second(result: Result) -> dict[str, list[float]]:
-    """What is known of a run by the second, by the name of its measure.
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What a test found in one measure."""
 
-    Nothing in a run with faults: its seconds differ because they must, not by noise.
-    """
-    if result.faults:
-        return {}
-    series = result.worst.series
-    return {
-        "end-to-end latency p50": [float(us) for us in series.latency_us_p50 if us is not None],
-        "end-to-end latency p99": [float(us) for us in series.latency_us_p99 if us is not None],
-        # The first and the last second are not whole.
-        "throughput": [float(count) for count in series.received[1:-1]],
-    }
+    measure: Measure
+    values: tuple[tuple[float, ...], ...]  # by column or level
+    chance: Chance = UNKNOWN
+    basis: str = ""
+    samples: tuple[tuple[float, ...], ...] = ()  # whose noise was taken, scaled
 
 
-def scaled(measure: Measure, values: Iterable[float]) -> list[float]:
+def scale(measure: Measure, values: Iterable[float]) -> list[float]:
     """As the tests take them: noise that does not grow with the value."""
-    return [math.log(max(value, 1.0)) for value in values] if measure.is_log else list(values)
+    # Nothing that is measured here is below a millionth of its unit.
+    return [math.log(max(value, 1e-6)) for value in values] if measure.is_log else list(values)
 
 
-def judged(
-    chances: Mapping[str, float | None],
-    basis: str | Mapping[str, str],
-    equal: Collection[str] = (),
-) -> dict[str, Judged]:
+def compare_columns(measure: Measure, values: Sequence[Sequence[float]]) -> Tested:
+    """Whether columns of runs differ."""
+    table = tuple(map(tuple, values))
+    if len(table) < 2 or any(len(column) < noise.LEAST_RUNS for column in table):
+        return Tested(measure, table)
+    if not _needs_exact(measure, table):
+        samples = tuple(tuple(scale(measure, column)) for column in table)
+        chance = noise.groups_p(samples)
+        if chance is not None:
+            return Tested(measure, table, Chance(chance), MEANS, samples)
+    return Tested(measure, table, run_tests.runs_chance(table), RUNS)
+
+
+def compare_levels(
+    measure: Measure, cells: Mapping[tuple[str, ...], Sequence[float]], place: int
+) -> Tested:
+    """Whether the levels of the parameter at `place` of a sweep differ."""
+    levels = list(dict.fromkeys(combination[place] for combination in cells))
+    table = tuple(
+        tuple(v for c, found in cells.items() if c[place] == level for v in found)
+        for level in levels
+    )
+    if len(table) < 2 or any(len(values) < noise.LEAST_RUNS for values in table):
+        return Tested(measure, table)
+    if not _needs_exact(measure, table):
+        scaled = {c: scale(measure, found) for c, found in cells.items()}
+        chance = noise.factor_p(scaled, place)
+        if chance is not None:
+            samples = tuple(map(tuple, scaled.values()))
+            return Tested(measure, table, Chance(chance), MEANS, samples)
+    strata: dict[tuple[str, ...], list[list[float]]] = {}
+    for combination, found in cells.items():
+        others = (*combination[:place], *combination[place + 1 :])
+        row = strata.setdefault(others, [[] for _ in levels])
+        row[levels.index(combination[place])] += found
+    return Tested(measure, table, run_tests.strata_chance(list(strata.values())), RUNS)
+
+
+def _needs_exact(measure: Measure, table: Sequence[Sequence[float]]) -> bool:
+    return measure.is_event or any(math.isinf(value) for values in table for value in values)
+
+
+def judge(tests: Mapping[str, Tested], equal: Collection[str] = ()) -> dict[str, Judged]:
     """What is said of each, all of them corrected together; `equal` need no test."""
-    known = {n: chance for n, chance in chances.items() if chance is not None and n not in equal}
-    corrected = dict(zip(known, noise.holm(list(known.values())), strict=True))
-    said = {}
-    for name in chances:
-        chance = corrected.get(name)
-        if name in equal or chance is None:
-            said[name] = Judged(EQUAL if name in equal else NOISE_UNKNOWN)
-            continue
-        word = DIFFERS if chance < noise.LEVEL else WITHIN_NOISE
-        said[name] = Judged(word, chance, basis if isinstance(basis, str) else basis[name])
+    names = [name for name in tests if name not in equal]
+    chances = [tests[name].chance for name in names]
+    corrected = dict(zip(names, run_tests.correct(chances), strict=True))
+    level = noise.LEVEL / run_tests.count_testable(chances)
+    said = {name: Judged(EQUAL) for name in equal}
+    for name in names:
+        chance, test = corrected[name], tests[name]
+        smallest = _smallest_effect(test, level)
+        if chance is None and _could_differ(test, level):
+            # So many runs could have shown a difference, and these do not come near one.
+            said[name] = Judged(WITHIN_NOISE, 1.0, test.basis, smallest)
+        elif chance is None:
+            said[name] = Judged(NOISE_UNKNOWN, basis=test.basis, smallest=smallest)
+        else:
+            word = DIFFERS if chance < noise.LEVEL else WITHIN_NOISE
+            said[name] = Judged(word, chance, test.basis, smallest)
     return said
+
+
+def _could_differ(test: Tested, level: float) -> bool:
+    sizes = sorted(len(values) for values in test.values if values)
+    return test.basis == RUNS and run_tests.least_affected(sizes[0], sizes[1], level) is not None
+
+
+def _smallest_effect(test: Tested, level: float) -> str:
+    """What these runs could have shown, in words; empty where there were too few to say."""
+    sizes = sorted(len(values) for values in test.values if values)
+    if len(sizes) < 2 or sizes[0] < noise.LEAST_RUNS:
+        return ""
+    if test.basis == RUNS:
+        affected = run_tests.least_affected(sizes[0], sizes[1], level)
+        if affected is not None:
+            return f"{affected} of {sizes[0]} runs against none of {sizes[1]}"
+        return f"nothing; {_runs_needed(level)} runs a side could"
+    found = noise.detectable(test.samples, sizes[:2], level)
+    if found is None:
+        return ""
+    if test.measure.is_log:
+        return f"{math.exp(found):.3g} times" if found < 50 else "nothing"
+    return f"{test.measure.shown(found)} more or less"
+
+
+def _runs_needed(level: float) -> int:
+    return next(n for n in range(1, 1000) if run_tests.least_affected(n, n, level) is not None)
 
 
 def is_equal(values: Iterable[Sequence[float]]) -> bool:
     """Whether all that is known is one and the same number, and nothing is missing."""
     listed = list(values)
     return all(listed) and len({value for column in listed for value in column}) == 1
-
-
-def columns_p(
-    measure: Measure, values: Sequence[Sequence[float]], seconds: Sequence[Sequence[float]]
-) -> tuple[float | None, str]:
-    """The chance of such differences between columns by noise, and where the noise is from."""
-    if all(len(column) > 1 for column in values):
-        return noise.groups_p([scaled(measure, column) for column in values]), BETWEEN_RUNS
-    if any(len(column) != 1 for column in values):
-        return None, ""
-    blocks = [noise.block_means(scaled(measure, column)) for column in seconds]
-    return noise.groups_p(blocks), WITHIN_RUNS

@@ -21,15 +21,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
-from shoal.audit import noise
 from shoal.experiment import measures
-from shoal.experiment.comparison import JudgedRun, side_by_side
-from shoal.experiment.measures import BETWEEN_RUNS, MEASURES
+from shoal.experiment.comparison import JudgedRun, compare_rows, put_together
+from shoal.experiment.measures import MEASURES, Tested
 from shoal.experiment.misfortune import check
 from shoal.experiment.runs import read_json
 from shoal.experiment.safety import Leave, guarded
 from shoal.experiment.spec import ExperimentSpec, load, qualified
-from shoal.model.comparison import Effect, SweepResult
+from shoal.model.comparison import EQUAL, NOT_TESTED, Effect, Judged, SweepResult
 from shoal.model.errors import UsageError
 from shoal.model.tables import Table
 
@@ -214,6 +213,13 @@ def conclude(sweep: Sweep, runs: Mapping[Planned, JudgedRun]) -> SweepResult:
         cells.setdefault(planned.combination, []).append(run)
     ordered = sorted(cells, key=_place_in(sweep))
     names = [" · ".join(_named(sweep, combination)) for combination in ordered]
+    # A sweep's page says of effects whether they are noise, and of combinations only what was
+    # measured: so the effects are all the tests of the page.
+    effects = _effects(sweep, cells)
+    members = [cells[combination] for combination in ordered]
+    tests = compare_rows(members)
+    is_same = {name: measures.is_equal(test.values) for name, test in tests.items()}
+    said = {name: Judged(EQUAL if same else NOT_TESTED) for name, same in is_same.items()}
     return SweepResult(
         name=sweep.file.stem,
         parameters={name: list(values) for name, values in sweep.parameters.items()},
@@ -221,8 +227,8 @@ def conclude(sweep: Sweep, runs: Mapping[Planned, JudgedRun]) -> SweepResult:
         seed=sweep.seed,
         planned=len(sweep.order()),
         done=len(runs),
-        effects=tuple(_effects(sweep, cells)),
-        comparison=side_by_side([cells[combination] for combination in ordered], names),
+        effects=tuple(effects),
+        comparison=put_together(members, names, tests, said),
     )
 
 
@@ -243,27 +249,23 @@ def _named(sweep: Sweep, combination: Combination) -> list[str]:
 def _effects(sweep: Sweep, cells: Mapping[Combination, Sequence[JudgedRun]]) -> list[Effect]:
     values = {
         combination: [measures.values_of(run.result) for run in runs]
-        for combination, runs in cells.items()
+        for combination, runs in sorted(cells.items(), key=lambda cell: _place_in(sweep)(cell[0]))
     }
-    found: dict[tuple[str, str], Effect] = {}
-    chances: dict[str, float | None] = {}
+    found: dict[str, Effect] = {}
+    tests: dict[str, Tested] = {}
     for place, (parameter, levels) in enumerate(sweep.parameters.items()):
         for measure, _ in MEASURES:
             name = measure.name
             known = {c: [run[name] for run in runs if name in run] for c, runs in values.items()}
             if not any(known.values()):
                 continue
-            scaled = {c: measures.scaled(measure, found) for c, found in known.items()}
             key = f"{parameter}\0{name}"
-            chances[key] = noise.factor_p(scaled, place)
+            tests[key] = measures.compare_levels(measure, known, place)
             by_level = tuple(
                 tuple(v for c, found in known.items() if c[place] == level for v in found)
                 for level in levels
             )
-            found[parameter, name] = Effect(parameter, measure, levels, by_level, measures.UNJUDGED)
-    equal = [f"{p}\0{n}" for (p, n), effect in found.items() if measures.is_equal(effect.values)]
-    said = measures.judged(chances, BETWEEN_RUNS, equal)
-    return [
-        replace(effect, judged=said[f"{parameter}\0{name}"])
-        for (parameter, name), effect in found.items()
-    ]
+            found[key] = Effect(parameter, measure, levels, by_level, measures.UNJUDGED)
+    equal = [key for key, effect in found.items() if measures.is_equal(effect.values)]
+    said = measures.judge(tests, equal)
+    return [replace(effect, judged=said[key]) for key, effect in found.items()]

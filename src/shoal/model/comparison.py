@@ -2,10 +2,12 @@
 
 Rules:
 - A `Measure` is a number that every run has or lacks; `None` is "not known", never 0.
-- What is said of a difference is one of `JUDGEMENTS`, in these words.
+- What is said of a difference is one of `JUDGEMENTS`, in these words. "Differs" is said only
+  where its error rate is known.
 - `to_json` gives plain dictionaries and lists.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -19,21 +21,30 @@ DIFFERS: Final = "differs"
 WITHIN_NOISE: Final = "within noise"
 NOISE_UNKNOWN: Final = "noise unknown"
 EQUAL: Final = "equal"  # there is no difference to speak of
-JUDGEMENTS: Final = (DIFFERS, WITHIN_NOISE, NOISE_UNKNOWN, EQUAL)
+NEVER: Final = "never"
+NOT_TESTED: Final = "not tested"  # only shown; its page tests something else
+JUDGEMENTS: Final = (DIFFERS, WITHIN_NOISE, NOISE_UNKNOWN, EQUAL, NOT_TESTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number of a run; `is_log` where its noise is proportional to it."""
+    """One number of a run.
+
+    `is_log`: its noise is proportional to it. `is_event`: it counts rare events, or is a share of
+    them; their noise is not normal.
+    """
 
     name: str
     unit: Unit
     is_log: bool = False
+    is_event: bool = False
 
     def shown(self, value: float | None) -> str:
         """For people."""
         if value is None:
             return "-"
+        if math.isinf(value):
+            return NEVER
         match self.unit:
             case "us":
                 return format_us(value)
@@ -59,6 +70,7 @@ class Judged:
     judgement: str
     chance: float | None = None
     basis: str = ""  # what the noise was taken from
+    smallest: str = ""  # the smallest effect that these runs could have shown
 
     @property
     def shown(self) -> str:
@@ -115,7 +127,7 @@ class Comparison:
         return list(dict.fromkeys(v for column in self.columns for v in column.verdicts))
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return {key: _without_infinity(value) for key, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +158,13 @@ class SweepResult:
     comparison: Comparison  # one column for each combination
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return {key: _without_infinity(value) for key, value in asdict(self).items()}
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON has no infinity: a latency that is never reached is written as "never"."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(inner) for inner in value]
+    return NEVER if isinstance(value, float) and math.isinf(value) else value

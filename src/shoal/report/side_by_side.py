@@ -1,5 +1,6 @@
 """Pages for runs side by side, and for what the parameters of a sweep do."""
 
+import math
 from collections.abc import Sequence
 
 from shoal.model.comparison import (
@@ -15,20 +16,20 @@ from shoal.report.panels import Panel, panels_picture
 from shoal.report.templates import template
 
 HOW_TESTED = (
-    "Differs means: such a difference would come by the noise alone in fewer than 5 of 100 such "
-    "pages (Holm's correction over all rows). "
+    "Differs means: where nothing differs, fewer than 5 of 100 such pages say so of anything "
+    "(Holm's correction over all rows that could show something). A run is one observation; the "
+    "noise is that between runs of one column, and fewer than three a side tell nothing of it. "
+    "Counts and shares of rare events are compared by an exact test over runs (Kruskal and "
+    "Wallis, by permutation), because losses come in bursts and not one by one. Latencies are "
+    "those of the messages owed; lost and pending ones are infinitely late. "
 )
 HOW_COMPARED = (
-    "Where a column has several runs, the noise is that between them (Welch's test of means); "
-    "of single runs without faults it is that between stretches of seconds within each run, for "
-    "latencies and throughput. Of everything else a single run does not tell the noise, and that "
-    "is said. "
-    "Latencies are compared by their logarithms."
+    "Latencies, rates and usage are compared by the means of their logarithms (Welch's test)."
 )
 HOW_SWEPT = (
-    "The effect of each parameter on the mean, averaged over all values of the others, against "
-    "the noise between repeats of one combination (F-test). Latencies are compared by their "
-    "logarithms."
+    "Latencies, rates and usage: the effect of each parameter on the mean of logarithms, averaged "
+    "over all values of the others, against the noise between repeats of one combination "
+    "(F-test). Counts are permuted within each combination of the other parameters."
 )
 
 
@@ -37,10 +38,10 @@ def render_comparison(comparison: Comparison) -> str:
     panels = [
         Panel(
             title=row.measure.name,
-            said=row.judged.shown,
+            said=row.judged.shown + _never(row.values),
             is_difference=row.judged.judgement == DIFFERS,
             levels=[column.label for column in comparison.columns],
-            values=row.values,
+            values=_finite(row.values),
             shown=row.measure.brief,
         )
         for row in comparison.rows
@@ -103,15 +104,25 @@ def _panels(effects: Sequence[Effect]) -> list[Panel]:
     return [
         Panel(
             title=effect.measure.name,
-            said=effect.judged.shown,
+            said=effect.judged.shown + _never(effect.values),
             is_difference=_differs(effect.judged.judgement),
             levels=effect.levels,
-            values=effect.values,
+            values=_finite(effect.values),
             shown=effect.measure.brief,
         )
         for effect in effects
         if effect.judged.judgement != EQUAL
     ]
+
+
+def _finite(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """What has a place in a picture."""
+    return [[value for value in column if math.isfinite(value)] for column in values]
+
+
+def _never(values: Sequence[Sequence[float]]) -> str:
+    count = sum(math.isinf(value) for column in values for value in column)
+    return f"; never in {count} runs" if count else ""
 
 
 def _differs(judgement: str) -> bool:
