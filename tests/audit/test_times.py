@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.audit.folder import open_ledger
 from shoal.audit.judge import Sizes, audit
 from shoal.audit.latency import bucket_bounds, bucket_of, histogram, statistics
-from shoal.audit.thresholds import misses, parse
+from shoal.audit.thresholds import hold, parse
 from shoal.model.ledger import UNKNOWN
 from shoal.model.result import PERCENTILES, Result
 from support.audit_ledgers import History, clean_run, put, receive, send
@@ -159,8 +159,8 @@ def test_staleness_is_that_of_every_poll(tmp_path: Path) -> None:
     assert (stale.count, stale.max, stale.mean) == (10, 60, 8.0)
     assert (stale.percentiles["p50"], stale.percentiles["p90"]) == (0, 10)
     assert (stale.undelivered, stale.skew_us) == (0, (0, 0))
-    [missed] = misses(result, parse(["staleness_us_max<60"]))
-    assert missed.value == 60
+    [missed] = hold(result, parse(["staleness_us_max<60"])).missed
+    assert list(missed.values.values()) == [60]
 
 
 def test_without_polls_there_is_no_staleness(tmp_path: Path) -> None:

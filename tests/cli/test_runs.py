@@ -75,3 +75,24 @@ def test_a_broken_description_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     (folder / "run.json").write_text("{")
     assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == ExitCode.UNEXPECTED
     assert "run.json" in capsys.readouterr().err
+
+
+def test_missed_thresholds_are_listed_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(tmp_path, "slow")
+    threshold = {
+        "threshold": "latency_ms_p99<1",
+        "metric": "latency_ms_p99",
+        "met": False,
+        "values": {"a": 14.0, "b": 0.5},
+        "missed_by": ["a"],
+    }
+    told = {"verdict": "proven", "sentence": "All there.", "thresholds": [threshold]}
+    (folder / "result.json").write_text(json.dumps(told))
+    sentence = "latency_ms_p99<1: latency_ms_p99 is 14 in group a"
+    assert listed(tmp_path, capsys)[0]["thresholds_missed"] == [sentence]
+    assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == 0
+    assert "thresholds missed (1)" in capsys.readouterr().out
+    assert execute(["runs", "show", "slow", "--runs-dir", str(tmp_path)]) == 0
+    assert sentence in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from shoal.model.findings import Verdict
 from shoal.model.result import (
     FindingResult,
     GroupResult,
+    HeldThreshold,
     Latency,
     Metrics,
     Result,
@@ -81,6 +83,29 @@ def test_the_page_leads_with_the_verdict_and_escapes_what_it_is_given() -> None:
     assert "<b>violated</b>" in page
     assert "lost &lt;between&gt; the logs" in page
     assert page.index('class="verdict') < page.index("<h2>Metrics") < page.index("<h2>Findings")
+
+
+def test_a_missed_threshold_stands_beside_the_verdict() -> None:
+    group = sample_group(verdict=Verdict.PROVEN, sentence="All delivered.", findings={})
+    result = Result("r", "a<b>", {"a<b>": group, "other": group})
+    held = HeldThreshold(
+        "latency_ms_p99<1", "latency_ms_p99", {"a<b>": 14.0, "other": 0.5}, ("a<b>",)
+    )
+    met = HeldThreshold("lost<9", "lost", {"a<b>": 1, "other": 1})
+    page = render(replace(result, thresholds=(held, met)), MANIFEST)
+    assert "1 of 2 thresholds missed" in page
+    assert "latency_ms_p99&lt;1: latency_ms_p99 is 14 in group a&lt;b&gt;" in page
+    assert "<title>proven, thresholds missed" in page
+    assert "thresholds missed" not in render(result, MANIFEST)
+
+
+def test_latencies_are_those_of_messages_owed() -> None:
+    latency = Latency(500, 0, 2000.0, 9000, {"p50": 1800, "p99": 8000}, 500, {"p50": 9000})
+    metrics = Metrics(attempts=1000, lost=500, latency_us={"e2e_intended": latency})
+    page = page_of(sample_group(metrics=metrics))
+    assert "never" in page
+    assert "9.00 ms" in page
+    assert "8.00 ms" not in page
 
 
 def test_every_ratio_names_numerator_and_denominator() -> None:

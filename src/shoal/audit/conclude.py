@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from shoal.audit.polls import Step
 from shoal.audit.segments import MOST_WINDOWS
 from shoal.audit.setting import Setting, Stream
 from shoal.audit.settle import Polls
+from shoal.audit.thresholds import worst_group
 from shoal.audit.verdict import decide, decide_stages, sentence
 from shoal.audit.windows import judge_windows
 from shoal.model.errors import LedgerError
-from shoal.model.findings import LOST, Finding, Verdict
+from shoal.model.findings import LOST, Finding
 from shoal.model.result import (
     FindingResult,
     GroupResult,
@@ -40,8 +41,6 @@ from shoal.model.result import (
 )
 
 MOST_SECONDS = 100_000  # of a series; a run with longer or garbled times gets none
-
-_SEVERITY = {Verdict.VIOLATED: 0, Verdict.INCONCLUSIVE: 1, Verdict.PROVEN: 2}
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,9 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         if not isinstance(count := line.get("count"), int):
             raise LedgerError(f"run {setting.run}: bad foreign line {line!r:.200}")
         foreign[str(line.get("cluster"))] += count
-    return Result(
+    result = Result(
         run=setting.run,
-        worst_group=min(groups, key=lambda name: (_SEVERITY[groups[name].verdict], name)),
+        worst_group=min(groups),
         groups=groups,
         promises=dict(setting.promises),
         foreign=dict(foreign),
@@ -72,6 +71,7 @@ def conclude(ledger: Ledger, evidence: Evidence) -> Result:
         missing_scans=_missing_scans(setting, evidence.totals),
         mirror=next((f.plan["mirror"] for f in ledger.folders if f.plan.get("mirror")), None),
     )
+    return replace(result, worst_group=worst_group(result))
 
 
 def _missing_scans(setting: Setting, totals: Totals) -> tuple[str, ...]:

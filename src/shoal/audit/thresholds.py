@@ -18,12 +18,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal.model.errors import UsageError
-from shoal.model.findings import Finding
-from shoal.model.result import PERCENTILES, GroupResult, Metrics, Result
+from shoal.model.findings import Finding, Verdict
+from shoal.model.result import PERCENTILES, GroupResult, HeldThreshold, Metrics, Result
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -42,6 +42,7 @@ _LATENCIES: Final = {
     "staleness": "staleness",
 }
 _UNITS: Final = {"us": 1, "ms": 1000}
+_SEVERITY: Final = {Verdict.VIOLATED: 0, Verdict.INCONCLUSIVE: 1, Verdict.PROVEN: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +54,6 @@ class Threshold:
 
     def is_met(self, value: float | None) -> bool:
         return value is not None and _OPERATORS[self.sign](value, self.limit)
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A threshold that a group of consumers did not meet."""
-
-    threshold: Threshold
-    group: str
-    value: float | None
-
-    def __str__(self) -> str:
-        value = "unknowable" if self.value is None else f"{self.value:.6g}"
-        return f"{self.threshold.text}: {self.threshold.metric} is {value}"
 
 
 def parse(texts: Iterable[str]) -> list[Threshold]:
@@ -95,15 +83,32 @@ def _parse(text: str) -> Threshold:
     return Threshold(text.strip(), name, sign, limit)
 
 
-def misses(result: Result, thresholds: Iterable[Threshold]) -> list[Miss]:
-    """The thresholds that were not met, by any group."""
-    values = {group: values_of(found) for group, found in sorted(result.groups.items())}
-    return [
-        Miss(threshold, group, known[threshold.metric])
-        for threshold in thresholds
-        for group, known in values.items()
-        if not threshold.is_met(known[threshold.metric])
-    ]
+def hold(result: Result, thresholds: Iterable[Threshold]) -> Result:
+    """The result with its thresholds held against every group.
+
+    Among groups of the same verdict, the one that misses most becomes the headline.
+    """
+    values = {group: values_of(found) for group, found in result.groups.items()}
+    held = []
+    for threshold in thresholds:
+        of_metric = {group: known[threshold.metric] for group, known in values.items()}
+        missed = tuple(group for group, value in of_metric.items() if not threshold.is_met(value))
+        held.append(HeldThreshold(threshold.text, threshold.metric, of_metric, missed))
+    found = replace(result, thresholds=tuple(held))
+    return replace(found, worst_group=worst_group(found))
+
+
+def worst_group(result: Result) -> str:
+    """By verdict, then by missed thresholds, losses and latency of the messages owed."""
+
+    def badness(name: str) -> tuple[int, int, int, float, str]:
+        group = result.groups[name]
+        missed = sum(name in each.missed_by for each in result.thresholds)
+        latency = group.metrics.latency_us.get("e2e_intended")
+        p99 = (latency.owed().get("p99") if latency is not None else None) or 0.0
+        return _SEVERITY[group.verdict], -missed, -group.metrics.lost, -p99, name
+
+    return min(result.groups, key=badness)
 
 
 def values_of(group: GroupResult) -> dict[str, float | None]:

@@ -10,14 +10,13 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.audit.thresholds import Threshold, misses, parse
+from shoal.audit.thresholds import Threshold, hold, parse
 from shoal.cli import console
 from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.verdict import EXIT_CODES, show_numbers, show_verdict, worst
+from shoal.cli.verdict import exit_code, show_numbers, show_verdict
 from shoal.experiment.runs import find_run
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.exit_codes import ExitCode
-from shoal.model.findings import Verdict
 from shoal.model.result import Result
 from shoal.model.units import parse_duration_s
 
@@ -154,14 +153,15 @@ def _audit_runs(
     try:
         open_ledger(folders, **given)  # what cannot be read is told before Spark is started
         with SessionFuture(master) as session:
-            result = judge(folders, session=session, given=given)
+            texts = [threshold.text for threshold in wanted]
+            result = judge(folders, session=session, given=given, thresholds=texts)
     except LedgerError as error:  # files that the command line names are not what they must be
         raise UsageError(str(error), remedy=error.remedy) from error
     if output == "json":
-        console.print_json(result.to_json() | _held_against(result, wanted))
+        console.print_json(result.to_json())
     else:
         show_verdict(result, folders[0])
-    return _exit_code([(str(folders[0]), result)], wanted)
+    return exit_code([(str(folders[0]), result)])
 
 
 def _audit_histories(paths: tuple[str, ...], wanted: list[Threshold], output: str) -> ExitCode:
@@ -189,34 +189,16 @@ def _audit_verifiable(
 def _tell(results: list[tuple[str, Result]], wanted: list[Threshold], output: str) -> ExitCode:
     from shoal.audit.history.verdict import to_json
 
+    held = [(path, hold(result, wanted)) for path, result in results]
     if output == "json":
-        told = [to_json(path, result) for path, result in results]
-        console.print_json(
-            [
-                line | _held_against(result, wanted)
-                for line, (_, result) in zip(told, results, strict=True)
-            ]
-        )
+        console.print_json([_as_json(to_json(path, result), result) for path, result in held])
     else:
-        for path, result in results:
+        for path, result in held:
             console.out.print(path, style="bold", markup=False)
             show_numbers(result)
-    return _exit_code(results, wanted)
+    return exit_code(held)
 
 
-def _held_against(result: Result, wanted: list[Threshold]) -> dict[str, object]:
-    """What became of each threshold, for machines; nothing where none was given."""
-    missed = {miss.threshold.text: miss.value for miss in reversed(misses(result, wanted))}
-    told = [{"threshold": t.text, "met": t.text not in missed} for t in wanted]
-    return {"thresholds": told} if wanted else {}
-
-
-def _exit_code(results: list[tuple[str, Result]], wanted: list[Threshold]) -> ExitCode:
-    """Violated comes before a missed threshold, and that before inconclusive."""
-    missed = [(name, miss) for name, result in results for miss in misses(result, wanted)]
-    for name, miss in missed:
-        console.say(f"threshold not met in {name}: {miss}", style="bold red")
-    verdict = worst(result.verdict for _, result in results)
-    if missed and verdict is not Verdict.VIOLATED:
-        return ExitCode.THRESHOLDS_FAILED
-    return EXIT_CODES[verdict]
+def _as_json(line: dict[str, Any], result: Result) -> dict[str, Any]:
+    told = [each.to_json() for each in result.thresholds]
+    return line | ({"thresholds": told} if told else {})

@@ -11,7 +11,7 @@ import rich_click as click
 from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
 from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.verdict import EXIT_CODES, show_verdict
+from shoal.cli.verdict import EXIT_CODES, show_verdict, shown_owed
 from shoal.cli.workload_options import (
     consumer_options,
     consumer_settings,
@@ -225,9 +225,9 @@ def _show(result: Result, output: str, *, run_dir: Path, table: Path) -> None:
     if latency is not None and latency.max is not None and latency.mean is not None:
         console.out.print("  from sent to consumed")
         console.out.print(
-            f"    mean {format_us(round(latency.mean))}, max {format_us(latency.max)}"
+            f"    mean {format_us(round(latency.mean))}, max {shown_owed(latency, 'max')}"
         )
-        shown = [f"{name} {format_us(latency.percentiles[name])}" for name, *_ in PERCENTILES]
+        shown = [f"{name} {shown_owed(latency, name)}" for name, *_ in PERCENTILES]
         console.out.print(f"    {', '.join(shown)}")
     for name, value in result.metrics.range_us.items():
         told = "unknown" if value is None else format_us(value)

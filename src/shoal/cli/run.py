@@ -9,7 +9,7 @@ from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
 from shoal.cli.options import COUNT, SIZE, output_option, runs_dir_option
 from shoal.model.exit_codes import ExitCode
-from shoal.model.units import format_bytes, format_us
+from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
     from shoal.experiment.misfortune import Ground
@@ -69,6 +69,7 @@ def run(
     shoal run mirror-correctness
     shoal run consistency --set producer.acks=1 --set source.engine=apache
     """
+    from shoal.cli.verdict import exit_code
     from shoal.experiment.misfortune import check
     from shoal.experiment.presets import find, presets
     from shoal.experiment.safety import guarded
@@ -88,7 +89,7 @@ def run(
         for spec in specs:
             console.out.print("\n".join(outline(spec)), markup=False)
         return ExitCode.PROVEN
-    return _exit_code(specs, _run_all(specs, runs_dir, output=output))
+    return exit_code((result.run, result) for result in _run_all(specs, runs_dir, output=output))
 
 
 def _leave(
@@ -188,6 +189,8 @@ def _show_groups(result: "Result") -> None:
     """Each group by itself: above stands the worst."""
     from rich.table import Table
 
+    from shoal.cli.verdict import shown_owed
+
     table = Table("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
     table.box = None
     for name, group in result.groups.items():
@@ -195,27 +198,9 @@ def _show_groups(result: "Result") -> None:
         ratios = (m.yield_, m.harvest, m.duplication, m.order)
         shown = ["unknowable" if ratio is None else f"{ratio:.6g}" for ratio in ratios]
         latency = m.latency_us.get("e2e_intended")
-        known = latency.percentiles if latency is not None and latency.max is not None else {}
-        times = [format_us(known[name]) if name in known else "-" for name in ("p50", "p99")]
+        times = [shown_owed(latency, name) for name in ("p50", "p99")]
         table.add_row(name, group.verdict.value, *shown, *times)
     console.out.print(table)
-
-
-def _exit_code(specs: "list[ExperimentSpec]", results: "list[Result]") -> ExitCode:
-    from shoal.audit.thresholds import misses, parse
-    from shoal.cli.verdict import EXIT_CODES, worst
-
-    missed = [
-        miss
-        for spec, result in zip(specs, results, strict=False)
-        for miss in misses(result, parse(spec.thresholds))
-    ]
-    for miss in missed:
-        console.say(f"missed: {miss}", "bold red")
-    verdict = worst(result.verdict for result in results)
-    if missed and EXIT_CODES[verdict] is not ExitCode.VIOLATED:
-        return ExitCode.THRESHOLDS_FAILED
-    return EXIT_CODES[verdict]
 
 
 def outline(spec: "ExperimentSpec") -> list[str]:

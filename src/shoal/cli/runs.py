@@ -38,6 +38,8 @@ def list_command(*, runs_dir: Path, output: str) -> None:
     table = Table("run", "started (UTC)", "state", "verdict", box=None)
     for run in found:
         verdict = f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]" if run.verdict else "-"
+        if run.missed:
+            verdict += f"[bold red], {_count_missed(run)}[/]"
         table.add_row(run.run, f"{run.started:%Y-%m-%d %H:%M:%S}", run.state, verdict)
     console.out.print(table)
 
@@ -63,9 +65,17 @@ def _show(run: RunSummary) -> None:
         console.out.print(f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]: {run.sentence}")
     else:
         console.out.print(f"not judged yet: shoal audit {run.path}")
+    if run.missed:
+        console.out.print(f"[bold red]{_count_missed(run)}[/]")
+    for sentence in run.missed:
+        console.out.print(f"  {sentence}", markup=False)
     for file in ("report.html", "result.json", "ledger", "logs"):
         if (run.path / file).exists():
             console.out.print(f"  {run.path / file}")
+
+
+def _count_missed(run: RunSummary) -> str:
+    return f"thresholds missed ({len(run.missed)})"
 
 
 @runs.command("rm")

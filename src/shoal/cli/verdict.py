@@ -6,7 +6,7 @@ from pathlib import Path
 from shoal.cli import console
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
-from shoal.model.result import Result
+from shoal.model.result import Latency, Result
 from shoal.model.units import format_us
 from shoal.model.witness import witness_text
 
@@ -29,6 +29,19 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=SEVERITY.index)
 
 
+def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
+    """Violated comes before a missed threshold, and that before inconclusive."""
+    found = list(results)
+    for name, result in found:
+        for missed in result.missed:
+            for sentence in missed.sentences():
+                console.say(f"threshold not met in {name}: {sentence}", style="bold red")
+    verdict = worst(result.verdict for _, result in found)
+    if verdict is not Verdict.VIOLATED and any(result.missed for _, result in found):
+        return ExitCode.THRESHOLDS_FAILED
+    return EXIT_CODES[verdict]
+
+
 def show_verdict(result: Result, run_dir: Path) -> None:
     """Prints a result as a person reads it, and where its report is."""
     show_numbers(result)
@@ -41,6 +54,9 @@ def show_numbers(result: Result) -> None:
     console.out.print(f"{verdict}: {result.sentence}")
     for name, value, explanation in _numbers(result):
         console.out.print(f"  {name:<13} {value:<11} {explanation}", markup=False)
+    for missed in result.missed:
+        for sentence in missed.sentences():
+            console.out.print(f"  threshold missed: {sentence}", style="bold red", markup=False)
     for line in _faults(result):
         console.out.print(f"  {line}", markup=False)
     for name, found in result.findings.items():
@@ -58,8 +74,10 @@ def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     yield "order", _ratio(m.order), f"F = {m.F:,}, K = {m.K:,}"
     latency = m.latency_us.get("e2e_intended")
     if latency is not None and latency.max is not None:
-        shown = [f"{n} {format_us(latency.percentiles[n])}" for n in SHOWN_PERCENTILES]
-        yield "latency", "end to end", ", ".join([*shown, f"max {format_us(latency.max)}"])
+        shown = [f"{n} {shown_owed(latency, n)}" for n in (*SHOWN_PERCENTILES, "max")]
+        if latency.undelivered:
+            shown.append(f"{latency.undelivered:,} never delivered")
+        yield "latency", "end to end", ", ".join(shown)
         if latency.skew_us != (0, 0):
             yield "clock skew", *_skew(latency.skew_us)
 
@@ -89,3 +107,9 @@ def _faults(result: Result) -> Iterator[str]:
 
 def _ratio(value: float | None) -> str:
     return "unknowable" if value is None else f"{value:.6g}"
+
+
+def shown_owed(latency: Latency | None, name: str) -> str:
+    """A statistic of the messages owed: "never" where losses reach it."""
+    value = None if latency is None else latency.owed().get(name)
+    return "-" if value is None else format_us(value)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shoal.audit.thresholds import hold, parse
 from shoal.experiment.plan import Addresses
 from shoal.experiment.run import Place, Progress, Trouble, Watch, run_workload
 from shoal.experiment.runs import read_json
@@ -15,14 +16,21 @@ from shoal.report.page import render
 
 
 def judge(
-    run_dirs: Sequence[Path], *, session: SessionFuture, given: Mapping[str, int] | None = None
+    run_dirs: Sequence[Path],
+    *,
+    session: SessionFuture,
+    given: Mapping[str, int] | None = None,
+    thresholds: Sequence[str] = (),
 ) -> Result:
     """Audits the ledgers in these folders as one run; the first folder gets the results.
 
-    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`.
+    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`. The thresholds of the
+    experiment are held against the result, and these too.
     """
     home = run_dirs[0]
-    result = audit_run(run_dirs, session.result(), given=given)
+    own = read_json(home / "run.json").get("thresholds") or []
+    wanted = parse(dict.fromkeys([*map(str, own), *thresholds]))
+    result = hold(audit_run(run_dirs, session.result(), given=given), wanted)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
     page = render(result, read_json(home / "run.json"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.model.errors import LedgerError, UsageError
+from shoal.model.result import HeldThreshold
 from shoal.runtime.processes import ProcessIdentity
 
 
@@ -27,6 +28,8 @@ class RunSummary:
     started: datetime
     verdict: str | None
     sentence: str | None
+    missed: tuple[str, ...] = ()  # what is said of each threshold that was missed
+    thresholds: int = 0  # how many there are
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -36,6 +39,8 @@ class RunSummary:
             "started": self.started.isoformat(),
             "verdict": self.verdict,
             "sentence": self.sentence,
+            "thresholds": self.thresholds,
+            "thresholds_missed": list(self.missed),
         }
 
 
@@ -76,7 +81,24 @@ def summarise(path: Path) -> RunSummary:
         raise LedgerError(f"{path / 'run.json'} is not a run's description: {error}") from error
     if state == "running" and not is_alive(manifest.get("driver")):
         state = "interrupted"
-    return RunSummary(run, path, state, started, result.get("verdict"), result.get("sentence"))
+    held = _read_thresholds(path, result)
+    return RunSummary(
+        run,
+        path,
+        state,
+        started,
+        result.get("verdict"),
+        result.get("sentence"),
+        missed=tuple(sentence for each in held for sentence in each.sentences()),
+        thresholds=len(held),
+    )
+
+
+def _read_thresholds(path: Path, result: dict[str, Any]) -> list[HeldThreshold]:
+    try:
+        return [HeldThreshold.from_json(each) for each in result.get("thresholds", [])]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(f"{path / 'result.json'} is not a result: {error!r:.200}") from error
 
 
 def remove_run(summary: RunSummary) -> None:

@@ -20,6 +20,9 @@ from shoal.model.findings import Verdict
 
 RESULT_FORMAT: Final = 1
 
+# A latency that losses reach: in JSON, which has no infinity.
+NEVER = "never"
+
 Json = dict[str, Any]
 
 # (name in JSON, numerator, denominator): the smallest sample that at least this share of
@@ -410,6 +413,57 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldThreshold:
+    """A threshold, and what each group of consumers has of its metric.
+
+    A value is infinite where losses reach the rank, None where it does not exist.
+    """
+
+    text: str
+    metric: str
+    values: dict[str, float | None]
+    missed_by: tuple[str, ...] = ()
+
+    @property
+    def is_met(self) -> bool:
+        return not self.missed_by
+
+    def sentences(self) -> list[str]:
+        """One for each group that misses it; a group is named where there are several."""
+        return [
+            f"{self.text}: {self.metric} is {_number(self.values[group])}"
+            + (f" in group {group}" if len(self.values) > 1 else "")
+            for group in self.missed_by
+        ]
+
+    def to_json(self) -> Json:
+        values = {
+            group: NEVER if value is not None and math.isinf(value) else value
+            for group, value in self.values.items()
+        }
+        return {
+            "threshold": self.text,
+            "metric": self.metric,
+            "met": self.is_met,
+            "values": values,
+            "missed_by": list(self.missed_by),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        values = {
+            group: math.inf if value == NEVER else value for group, value in data["values"].items()
+        }
+        return cls(data["threshold"], data["metric"], values, tuple(data["missed_by"]))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknowable"
+    return NEVER if math.isinf(value) else f"{value:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The audit of one run."""
 
@@ -421,6 +475,12 @@ class Result:
     faults: tuple[Json, ...] = ()  # fault, name, target, began_us, ended_us, detail
     missing_scans: tuple[str, ...] = ()  # logs that no scan covers, so stages may stay unnamed
     mirror: Json | None = None  # its kind and settings, and the CPU and memory that it used
+    thresholds: tuple[HeldThreshold, ...] = ()
+
+    @property
+    def missed(self) -> list[HeldThreshold]:
+        """The thresholds that some group does not meet."""
+        return [each for each in self.thresholds if not each.is_met]
 
     @property
     def worst(self) -> GroupResult:
@@ -450,6 +510,7 @@ class Result:
             "run": self.run,
             **{name: worst[name] for name in top},
             "worst_group": self.worst_group,
+            "thresholds": [each.to_json() for each in self.thresholds],
             "promises": dict(self.promises),
             "foreign": dict(self.foreign),
             "faults": [dict(fault) for fault in self.faults],
@@ -472,6 +533,7 @@ class Result:
                 faults=tuple(data.get("faults", ())),
                 missing_scans=tuple(data.get("missing_scans", ())),
                 mirror=data.get("mirror"),
+                thresholds=tuple(map(HeldThreshold.from_json, data.get("thresholds", ()))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise LedgerError(f"this is not a result of an audit: {error!r:.200}") from error

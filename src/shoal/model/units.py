@@ -1,5 +1,6 @@
 """Quantities as people write them: `30s`, `1h30m`, `10k`, `1KiB`."""
 
+import math
 import re
 
 from shoal.model.errors import UsageError
@@ -54,7 +55,9 @@ def format_bytes(count: float) -> str:
 
 
 def format_us(microseconds: float) -> str:
-    """A duration for people."""
+    """A duration for people; what is infinitely late is "never"."""
+    if math.isinf(microseconds):
+        return "never"
     if microseconds < 1000:
         return f"{microseconds:.0f} µs"
     if microseconds < 1_000_000:

@@ -41,7 +41,7 @@ def _row(window: Window, faults: dict[int, dict[str, Any]], result: Result) -> t
         f"{copies:,}",
         f"{window.findings.get('reordered', 0):,}",
         "-" if window.ratios.yield_ is None else f"{window.ratios.yield_:.4g}",
-        _time(latency.percentiles.get("p99"), "-"),
+        _time(latency.owed().get("p99"), "-"),
     )
 
 
@@ -56,7 +56,7 @@ def _when(fault: dict[str, Any], result: Result) -> str:
     return f"{begin:.1f} to {fault['ended_us'] / 1e6 - result.worst.series.start_s:.1f} s"
 
 
-def _time(value_us: int | None, otherwise: str) -> str:
+def _time(value_us: float | None, otherwise: str) -> str:
     return otherwise if value_us is None else format_us(value_us)
 
 

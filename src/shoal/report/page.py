@@ -83,6 +83,7 @@ def render(result: Result, manifest: Mapping[str, Any]) -> str:
         group=group,
         stages=[(STAGE_NAMES.get(n, n), stage) for n, stage in group.stages.items()],
         groups=group_rows(result),
+        thresholds=threshold_rows(result),
         mirror=mirror_text(result),
         ratios=ratios(group),
         latencies=latency_rows(group),
@@ -129,7 +130,7 @@ def group_rows(result: Result) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [GROUP_HEAD]
     for name, group in result.groups.items():
         m = group.metrics
-        times = m.latency_us.get("e2e_intended", Latency()).percentiles
+        times = m.latency_us.get("e2e_intended", Latency()).owed()
         rows.append(
             (
                 name,
@@ -137,10 +138,18 @@ def group_rows(result: Result) -> list[tuple[str, ...]]:
                 f"{m.delivered:,}",
                 f"{m.lost:,}",
                 *(_ratio(value) for value in (m.harvest, m.duplication, m.order)),
-                *(format_us(times[at]) if at in times else "-" for at in ("p50", "p99")),
+                *(_time(times.get(at)) for at in ("p50", "p99")),
             )
         )
     return rows
+
+
+def threshold_rows(result: Result) -> list[tuple[str, str, str]]:
+    """Each threshold, whether it was met, and by which groups it was not."""
+    return [
+        (each.text, "met" if each.is_met else "missed", "; ".join(each.sentences()))
+        for each in result.thresholds
+    ]
 
 
 def mirror_text(result: Result) -> str:
@@ -158,9 +167,9 @@ def latency_rows(group: GroupResult) -> list[tuple[str, ...]]:
     """One row for each latency: count, mean, percentiles, maximum."""
     rows = []
     for key, latency in group.metrics.latency_us.items():
-        cells = [latency.percentiles.get(name) for name, _, _ in PERCENTILES]
-        times = [latency.mean, *cells, latency.max]
-        shown = ["-" if time is None else format_us(time) for time in times]
+        owed = latency.owed()
+        cells = [owed.get(name) for name, _, _ in PERCENTILES]
+        shown = [_time(time) for time in (latency.mean, *cells, owed.get("max"))]
         rows.append((LATENCY_NAMES.get(key, key), f"{latency.count:,}", *shown))
     return rows
 
@@ -180,6 +189,10 @@ def skew_text(group: GroupResult) -> str:
         f"The consumers' clocks were ahead of the producers' by {low} to {high}: the true"
         " end-to-end latencies are less than these by as much."
     )
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else format_us(value)
 
 
 def _ratio(value: float | None) -> str:
@@ -287,10 +300,13 @@ def _latency_curve(group: GroupResult) -> Picture:
         x_label="share of messages that were at least as fast",
     )
     latency = group.metrics.latency_us["e2e_intended"]
-    rows = [(name, format_us(value)) for name, value in latency.percentiles.items()]
-    if latency.max is not None:
-        rows.append(("max", format_us(latency.max)))
-    caption = f"{total:,} messages; the further right, the rarer. The table has the exact values."
+    names = [*(name for name, _, _ in PERCENTILES), "max"]
+    owed = latency.owed()
+    rows = [(name, _time(owed.get(name))) for name in names]
+    caption = (
+        f"{total:,} messages that arrived; the further right, the rarer. The table has the exact "
+        "values of the messages owed."
+    )
     return Picture("Latency by percentile", caption, svg, ("percentile", "latency"), rows)
 
 
