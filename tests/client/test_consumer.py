@@ -13,9 +13,10 @@ from shoal.client.results import EARLIEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
+from shoal.wire.compression import Codec
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.fetch import FetchedPartition
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records import Record, decode_records, encode_batch
 from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,
@@ -35,15 +36,41 @@ def fill(cluster: ScriptedCluster, tp: TopicPartition, batches: int, records: in
         cluster.append(cluster.logs[tp].leader, tp, bytes(encode_batch(values)))
 
 
-async def test_raw_items_are_whole_batches_with_the_offset_of_their_last_record() -> None:
+async def test_raw_items_are_batches_with_the_offset_of_their_last_record() -> None:
     async with ScriptedCluster() as cluster, client_of(cluster) as client:
         fill(cluster, T0, batches=3)
         async with RawConsumer(client, {T0: 4}) as consumer:
             items = await consumer.poll()
-            assert [(item.offset, item.value.base_offset) for item in items] == [(5, 3), (8, 6)]
+            assert [(item.offset, item.value.base_offset) for item in items] == [(5, 4), (8, 6)]
             assert [item.position for item in items] == [4, 6]
             assert consumer.positions == {T0: 9}
             assert await consumer.poll(timeout_ms=60) == []
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_the_first_batch_is_trimmed_where_the_position_is_inside_of_it(codec: int) -> None:
+    """As KIP-712 demands: it is re-encoded without the records before the position."""
+    async with ScriptedCluster() as cluster, client_of(cluster, fetch_raw_bytes=True) as client:
+        stored = [Record(i, 5 + i, b"k", b"%d" % i, (("h", None),)) for i in range(6)]
+        for some in (stored[:4], stored[4:]):
+            encoded = encode_batch(
+                some, codec=codec, producer_id=7, producer_epoch=1, base_sequence=some[0].offset
+            )
+            cluster.append(cluster.logs[T0].leader, T0, bytes(encoded))
+        async with Consumer(client, {T0: 2}) as consumer:
+            first, second = await consumer.poll_batches()
+            first.value.check_crc()
+            assert decode_records(first.value) == stored[2:4]
+            assert decode_records(second.value) == stored[4:]
+            assert (first.value.base_offset, first.position, first.offset) == (2, 2, 3)
+            assert (first.value.codec, first.value.base_sequence) == (codec, 2)
+            # After a seek it is again the first one; from a batch's own start nothing changes.
+            consumer.seek(T0, 5)
+            (last,) = await consumer.poll_batches()
+            assert decode_records(last.value) == stored[5:]
+            consumer.seek(T0, 4)
+            (whole,) = await consumer.poll_batches()
+            assert bytes(whole.value.records) == bytes(second.value.records)
 
 
 async def test_records_begin_at_the_position() -> None:

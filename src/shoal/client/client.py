@@ -42,7 +42,7 @@ class Client(Core):
         isolation: str | None = None,
         channel: str = FETCH,
     ) -> Fetched:
-        """Raw record sets from these offsets on: one round over all leaders at once."""
+        """Raw record sets from these offsets on, from all leaders or nearer replicas at once."""
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
@@ -59,15 +59,19 @@ class Client(Core):
         partition_max_bytes: int | None = None,
         isolation: str | None = None,
         channel: str = FETCH,
+        rack_id: str | None = None,
     ) -> Fetched:
         """Raw record sets from one broker; raises if it does not answer.
 
-        Fetches on one channel are answered one after the other.
+        Fetches on one channel are answered one after the other. A leader may name a nearer
+        replica instead of records, unless `rack_id` (by default `client.rack`) is empty.
         """
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
-        return await fetching.fetch_from(self, node_id, positions, limits=limits, channel=channel)
+        return await fetching.fetch_from(
+            self, node_id, positions, limits=limits, channel=channel, rack_id=rack_id
+        )
 
     async def produce(
         self,

@@ -9,8 +9,8 @@ Rules of this file:
   by the next poll. A slow or dead leader holds up its own partitions only.
 - Partitions are read from their leaders, or from a nearer replica, see `nearest`.
 - Positions move to the end of a batch when it is handed out, past control and void batches too.
-- A raw item is a whole batch: the first one may begin before the position (KIP-712), and
-  records before the position are then the caller's to skip. `Consumer` skips them itself.
+- A raw item is a batch as it is stored. Only one that begins before the position, which is the
+  first one after a start or a seek, is re-encoded without the records before it (KIP-712).
 - What must not pass in silence is raised: a position that the log does not hold (unless
   `auto.offset.reset` says where to go on), a batch that contradicts its checksum
   (`check.crcs`), a topic that was deleted and made again.
@@ -42,6 +42,7 @@ from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.fetch import FetchedPartition
+from shoal.wire.re_encode import trim
 from shoal.wire.records import Record, decode_records
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -86,7 +87,9 @@ class RawConsumer:
         """`on_reset` is told of positions that `auto.offset.reset` has set anew."""
         config = core.config
         self._core = core
-        self._places = places or ReadPlaces(rack=config.client_rack)
+        self._places = places or ReadPlaces(
+            rack=config.client_rack, max_age_s=config.metadata_max_age_ms / 1000
+        )
         self._on_reset = on_reset
         self._lost: set[TopicPartition] = set()
         self._limits = FetchLimits(
@@ -191,11 +194,15 @@ class RawConsumer:
         return {}
 
     async def _fetch(self, node: int, positions: Mapping[TopicPartition, int]) -> Fetched:
+        now = asyncio.get_running_loop().time()
+        rack_id = self._places.rack_for(positions, self._core.config.client_rack, now)
         try:
-            fetched = await fetch_from(self._core, node, positions, limits=self._limits)
+            fetched = await fetch_from(
+                self._core, node, positions, limits=self._limits, rack_id=rack_id
+            )
         except (ConnectionLost, RequestTimedOut):
             self._core.distrust_metadata()
-            self._failed_at(node, positions)
+            self._avoid(node, positions)
             await asyncio.sleep(self._backoff.failed())
             return {}
         if any(part.error_code == Code.NONE and part.records for part in fetched.values()):
@@ -209,23 +216,23 @@ class RawConsumer:
         node = next(node for node, running in self._fetches.items() if running is task)
         del self._fetches[node]
         asked = self._asked.pop(node)
-        for tp, part in task.result().items():
+        fetched = task.result()
+        now = asyncio.get_running_loop().time()
+        moved = self._places.follow(self._core.cluster, node, fetched, now)
+        for tp, part in fetched.items():
             if self._positions.get(tp) != asked[tp]:
                 continue  # it was sought elsewhere meanwhile
             if part.error_code == Code.NONE:
                 self._ready += self._accept(tp, part)
-                if part.preferred_read_replica >= 0:
-                    self._places.told(tp, part.preferred_read_replica)
-            elif not self._failed_at(node, (tp,)):
+            elif tp not in moved:
                 self._handle(tp, asked[tp], part.error_code)
 
-    def _failed_at(self, node: int, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether it was not the leader, which is asked next."""
+    def _avoid(self, node: int, partitions: Iterable[TopicPartition]) -> None:
+        """Ask the leaders of these next, where this one is not the leader."""
         now = asyncio.get_running_loop().time()
-        followed = [tp for tp in partitions if self._core.cluster.leader(tp) != node]
-        for tp in followed:
-            self._places.failed(tp, now)
-        return bool(followed)
+        for tp in partitions:
+            if self._core.cluster.leader(tp) != node:
+                self._places.avoid(tp, now)
 
     def _accept(self, tp: TopicPartition, part: FetchedPartition) -> list[RawBatch]:
         sieve = Sieve(part.aborted)
@@ -237,7 +244,11 @@ class RawConsumer:
             if self._core.config.check_crcs:
                 batch.check_crc()
             if sieve.judge(batch) is Standing.DATA:
-                accepted.append(RawBatch(*tp, batch.last_offset, batch, position))
+                whole = (
+                    batch if batch.base_offset >= position else trim(batch, from_offset=position)
+                )
+                if whole is not None:
+                    accepted.append(RawBatch(*tp, whole.last_offset, whole, position))
             position = batch.next_offset
         if position != self._positions[tp]:
             # At the end of the line, so that a broker's size limit starves nobody.

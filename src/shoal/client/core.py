@@ -34,6 +34,7 @@ from shoal.client.errors import (
 )
 from shoal.client.handshake import Link
 from shoal.client.metadata import ClusterMetadata, MetadataCache, from_response
+from shoal.client.nearest import ReadPlaces
 from shoal.client.pool import CONTROL, Pool
 from shoal.client.race import AllFailed, race
 from shoal.model.errors import ShoalError
@@ -59,6 +60,7 @@ class Core:
         self.pool = Pool(self.config)
         self.request_timeout_s = self.config.request_timeout_ms / 1000
         self._cache = MetadataCache(self.config.metadata_max_age_ms / 1000)
+        self.read_places = ReadPlaces(max_age_s=self.config.metadata_max_age_ms / 1000)
         self._refreshing = asyncio.Lock()
         self._is_closed = False
 

@@ -3,7 +3,10 @@
 Rules of this file:
 - Errors of partitions stay in the answer; an unreachable leader is NETWORK_EXCEPTION (13) in
   each of its partitions, so that one dead broker does not stop the others.
-- An error that says that our metadata is out of date makes the next look ask again.
+- An error that says that our metadata is out of date makes the next look ask again, and so does a
+  preferred replica that we do not know.
+- `fetch` follows preferred replicas, and goes back to the leader if one cannot be read, within
+  one call (`shoal.client.nearest`). Callers of `fetch_from` do that themselves.
 - Topics are named by their id where broker and metadata allow it (Fetch 13 and later): then a
   topic that was deleted and made again is an error, not another topic's records.
 - Record sets are views into the answer's frame; the frame lives as long as one of them does.
@@ -27,6 +30,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
     FETCH_VERSIONS,
     FIRST_VERSION_WITH_TOPIC_IDS,
+    NO_REPLICA,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     FetchedPartition,
@@ -38,6 +42,8 @@ from shoal.wire.fetch import (
 
 Fetched = dict[TopicPartition, FetchedPartition]
 
+# The leader names a replica, that one cannot be read, the leader serves the records itself.
+_MOST_ROUNDS: Final = 3
 _ISOLATION: Final = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
@@ -58,8 +64,13 @@ async def fetch_from(
     *,
     limits: FetchLimits,
     channel: str = FETCH,
+    rack_id: str | None = None,
 ) -> Fetched:
-    """One fetch from one broker; raises if the broker does not answer at all."""
+    """One fetch from one broker; raises if the broker does not answer at all.
+
+    `rack_id` is the client's unless it is given; with an empty one a leader serves the records
+    itself.
+    """
     link = await core.pool.link(node_id, channel)
     wanted = _wanted(core.cluster, positions, limits.partition_max_bytes)
     version = _version(link, wanted)
@@ -75,7 +86,7 @@ async def fetch_from(
                 max_bytes=limits.max_bytes,
                 isolation=isolation,
                 partitions=wanted,
-                rack_id=core.config.client_rack,
+                rack_id=core.config.client_rack if rack_id is None else rack_id,
             ),
         ),
         name=f"FETCH v{version}",
@@ -88,9 +99,17 @@ async def fetch_from(
     if response.error_code != Code.NONE:
         raise error_for(response.error_code)
     fetched = _by_partition(response, wanted)
-    if any(part.error_code in INVALIDATES_METADATA for part in fetched.values()):
+    if any(_is_news(core.cluster, part) for part in fetched.values()):
         core.distrust_metadata()
     return fetched
+
+
+def _is_news(cluster: ClusterMetadata, part: FetchedPartition) -> bool:
+    """Whether an answer shows that our metadata is out of date."""
+    replica = part.preferred_read_replica
+    return part.error_code in INVALIDATES_METADATA or (
+        replica != NO_REPLICA and replica not in cluster.brokers
+    )
 
 
 async def fetch(
@@ -100,24 +119,45 @@ async def fetch(
     limits: FetchLimits,
     channel: str = FETCH,
 ) -> Fetched:
-    """One round over all leaders at once."""
+    """From all leaders at once, or from the replicas that they name."""
+    fetched: Fetched = {}
+    left = dict(positions)
+    for _ in range(_MOST_ROUNDS):
+        found, moved = await _fetch_round(core, left, limits=limits, channel=channel)
+        fetched |= found
+        left = {tp: positions[tp] for tp in moved}
+        if not left:
+            break
+    return fetched
+
+
+async def _fetch_round(
+    core: Core, positions: Mapping[TopicPartition, int], *, limits: FetchLimits, channel: str
+) -> tuple[Fetched, set[TopicPartition]]:
+    """The answers, and the partitions that are to be asked for elsewhere."""
     cluster = await core.metadata({tp.topic for tp in positions})
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    now = asyncio.get_running_loop().time()
+    by_node: dict[int, dict[TopicPartition, int]] = {}
     fetched: Fetched = {}
     for tp, offset in positions.items():
-        leader = cluster.leader(tp)
-        if leader is None:
+        node = core.read_places.node(cluster, tp, now)
+        if node is None:
             fetched[tp] = _without_records(tp, cluster.problem(tp))
             core.distrust_metadata()
         else:
-            by_leader.setdefault(leader, {})[tp] = offset
-    rounds = [
-        _fetch_or_say(core, node, part, limits=limits, channel=channel)
-        for node, part in by_leader.items()
-    ]
-    for part in await asyncio.gather(*rounds):
-        fetched.update(part)
-    return fetched
+            by_node.setdefault(node, {})[tp] = offset
+    answers = await asyncio.gather(
+        *(
+            _fetch_or_say(core, node, part, limits=limits, channel=channel)
+            for node, part in by_node.items()
+        )
+    )
+    moved: set[TopicPartition] = set()
+    now = asyncio.get_running_loop().time()
+    for node, answer in zip(by_node, answers, strict=True):
+        fetched.update(answer)
+        moved |= core.read_places.follow(core.cluster, node, answer, now)
+    return fetched, moved
 
 
 def isolation_number(name: str) -> int:
@@ -135,8 +175,12 @@ async def _fetch_or_say(
     limits: FetchLimits,
     channel: str,
 ) -> Fetched:
+    now = asyncio.get_running_loop().time()
+    rack_id = core.read_places.rack_for(positions, core.config.client_rack, now)
     try:
-        return await fetch_from(core, node_id, positions, limits=limits, channel=channel)
+        return await fetch_from(
+            core, node_id, positions, limits=limits, channel=channel, rack_id=rack_id
+        )
     except (ConnectionLost, RequestTimedOut):
         core.distrust_metadata()
         return {tp: _without_records(tp, Code.NETWORK_EXCEPTION) for tp in positions}

@@ -70,7 +70,11 @@ class GroupConsumer:
             raise UsageError("topics must be a list of names, not one name")
         self._topics = frozenset(topics)
         self._membership = Membership(core)
-        self._places = ReadPlaces(broker_id=broker_id, rack=core.config.client_rack)
+        self._places = ReadPlaces(
+            broker_id=broker_id,
+            rack=core.config.client_rack,
+            max_age_s=core.config.metadata_max_age_ms / 1000,
+        )
         self._on_reset = on_reset
         self._consumer = self._make_consumer({})
         self._assigned: Partitions = frozenset()

@@ -2,9 +2,9 @@
 
 Rules:
 - Everything that happens (an answer, a timer, an order to stop) ends in `_pump`, which begins
-  whatever may begin: one fetch at a time from each source leader, for all of its partitions
-  that have room; up to five requests to each target leader, each with the next batch of every
-  partition that may send one.
+  whatever may begin: one fetch at a time from each source leader (or nearer replica, see
+  `shoal.client.nearest`), for all of its partitions that have room; up to five requests to each
+  target leader, each with the next batch of every partition that may send one.
 - Fetching and producing overlap; memory is bounded by what is fetched and unacknowledged.
 - Record sets are views into the fetched frame, edited there and sent from there.
 - A parked partition stays parked; the mirror ends by itself only when all are.
@@ -280,12 +280,8 @@ class MirrorRunner:
         # than the limits.
         self._in_turn.rotate(-1)
         leaders = self._leaders(self._source, self._in_turn)
-        for node_id, mirrors in leaders.items():
+        for node_id, mirrors in self._readable(leaders, now).items():
             if not self._source.free(node_id, limit=1, now=now):
-                continue
-            if unsure := [mirror for mirror in mirrors if self._watch.is_due(mirror)]:
-                self._source.busy[node_id] = 1
-                self._begin(self._look(node_id, unsure))
                 continue
             wanted = {m.partition: m.position for m in mirrors if self._wants_data(m, now)}
             if not wanted:
@@ -295,6 +291,25 @@ class MirrorRunner:
             self._source.busy[node_id] = 1
             self._fetching.update(wanted)
             self._begin(self._fetch(node_id, wanted, wait_ms))
+
+    def _readable(
+        self, leaders: Mapping[int, list[PartitionMirror]], now: float
+    ) -> dict[int, list[PartitionMirror]]:
+        """Partitions by the broker to fetch from; leaders with a new epoch are asked first."""
+        source = self._source
+        readable: dict[int, list[PartitionMirror]] = {}
+        for leader, mirrors in leaders.items():
+            if unsure := [mirror for mirror in mirrors if self._watch.is_due(mirror)]:
+                if source.free(leader, limit=1, now=now):
+                    source.busy[leader] = 1
+                    self._begin(self._look(leader, unsure))
+                continue
+            for mirror in mirrors:
+                node_id = source.client.read_places.node(
+                    source.client.cluster, mirror.partition, now
+                )
+                readable.setdefault(leader if node_id is None else node_id, []).append(mirror)
+        return readable
 
     def _wants_data(self, mirror: PartitionMirror, now: float) -> bool:
         return (
@@ -415,6 +430,7 @@ class MirrorRunner:
         self, node_id: int, positions: dict[TopicPartition, int], wait_ms: int
     ) -> None:
         side = self._source
+        places, rack = side.client.read_places, side.client.config.client_rack
         try:
             fetched = await side.client.fetch_from(
                 node_id,
@@ -424,6 +440,7 @@ class MirrorRunner:
                 max_bytes=self._limits.fetch_bytes,
                 partition_max_bytes=self._limits.partition_bytes,
                 isolation="read_committed",
+                rack_id=places.rack_for(positions, rack, self._loop.time()),
             )
         except (ClientError, WireError) as error:
             if isinstance(error, ClientError) and not error.retriable:
@@ -431,14 +448,18 @@ class MirrorRunner:
             _log.warning("source broker %d does not answer: %s", node_id, error)
             self._fetch_errors.update(dict.fromkeys(positions, str(error)))
             side.not_before[node_id] = self._loop.time() + side.backoff.failed()
+            for tp in positions:
+                if side.client.cluster.leader(tp) != node_id:
+                    places.avoid(tp, self._loop.time())
             self._refresh(side)
             return
         finally:
             side.busy[node_id] = 0
             self._fetching.difference_update(positions)
         side.backoff.succeeded()
+        moved = places.follow(side.client.cluster, node_id, fetched, self._loop.time())
         if not self._stopping:
-            self._take(fetched, positions)
+            self._take({tp: part for tp, part in fetched.items() if tp not in moved}, positions)
             self._lane.wake()
 
     def _take(self, fetched: Fetched, positions: Mapping[TopicPartition, int]) -> None:

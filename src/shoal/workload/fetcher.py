@@ -54,7 +54,8 @@ class Fetcher:
         self._channel = channel
         self._receive = receive
         self._moved = moved
-        self._places = places or ReadPlaces(rack=settings.rack)
+        max_age_s = client.config.metadata_max_age_ms / 1000
+        self._places = places or ReadPlaces(rack=settings.rack, max_age_s=max_age_s)
         self._polls = polls
         self._unplaced = set(logs.positions)
         self._placed: dict[int, set[TopicPartition]] = {}
@@ -148,6 +149,11 @@ class Fetcher:
                 partition_max_bytes=self._settings.partition_max_bytes,
                 isolation=self._settings.isolation,
                 channel=self._channel,
+                rack_id=self._places.rack_for(
+                    positions,
+                    self._client.config.client_rack,
+                    asyncio.get_running_loop().time(),
+                ),
             )
         )
 
@@ -164,17 +170,17 @@ class Fetcher:
         self, node_id: int, answers: dict[TopicPartition, FetchedPartition]
     ) -> list[FoundBatch]:
         found: list[FoundBatch] = []
+        now = asyncio.get_running_loop().time()
+        moved = self._places.follow(self._client.cluster, node_id, answers, now)
         for tp, answer in answers.items():
             if tp not in self._placed[node_id]:
                 continue  # retired while the fetch was under way
             if answer.error_code == Code.NONE:
                 found += self._logs.advance(tp, answer)
-                if answer.preferred_read_replica >= 0:
-                    self._places.told(tp, answer.preferred_read_replica)
-                    self._move_away(node_id, tp)
-            elif self._client.cluster.leader(tp) != node_id:
-                self._places.failed(tp, asyncio.get_running_loop().time())
+            if tp in moved:
                 self._move_away(node_id, tp)
+            elif answer.error_code == Code.NONE:
+                continue
             elif answer.error_code == Code.OFFSET_OUT_OF_RANGE:
                 await self._reset(tp)
             else:
@@ -214,7 +220,7 @@ class Fetcher:
         await asyncio.sleep(_PAUSE_S)
         for tp in self._placed[node_id]:
             if self._client.cluster.leader(tp) != node_id:
-                self._places.failed(tp, asyncio.get_running_loop().time())
+                self._places.avoid(tp, asyncio.get_running_loop().time())
         self._unplaced |= self._placed[node_id]
         self._placed[node_id].clear()
         self._change.set()
