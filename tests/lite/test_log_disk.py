@@ -8,7 +8,8 @@ import pytest
 from shoal.lite.codes import Code
 from shoal.lite.log.disk import DiskFault, set_fault
 from shoal.lite.log.ended import Ended
-from shoal.lite.log.partition_log import LogOffline, PartitionLog
+from shoal.lite.log.offline import LogOffline
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
 from shoal.model.errors import ConfigError
 from support.lite_batches import append, batch_of, everything_in

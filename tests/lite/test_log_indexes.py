@@ -12,8 +12,6 @@ from shoal.lite.log.indexes import (
     FileEntries,
     IndexBuilder,
     MemoryEntries,
-    position_before_offset,
-    position_before_position,
     relative_offset_before_time,
 )
 
@@ -65,8 +63,8 @@ def test_a_file_is_searched_as_memory_is(
 
 def test_empty_indexes_point_to_the_start() -> None:
     empty = MemoryEntries(TIME_ENTRY)
-    assert position_before_offset(empty, 10) == 0
-    assert position_before_position(empty, 10) == 0
+    assert empty.floor_by_first(10) is None
+    assert empty.floor_by_second(10) is None
     assert relative_offset_before_time(empty, 10) == 0
 
 
@@ -80,7 +78,8 @@ def test_a_search_never_leads_behind_the_batch(
         offset += records
         if holder is None and offset > 500 + wanted:
             holder = position
-    found = position_before_offset(builder.offsets, wanted)
+    entry = builder.offsets.floor_by_first(wanted)
+    found = 0 if entry is None else entry[1]
     assert found in {0, *positions}
     assert holder is None or found <= holder
 

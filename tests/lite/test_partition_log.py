@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.ended import Ended
 from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Appended, LogOffline, PartitionLog
+from shoal.lite.log.offline import LogOffline
+from shoal.lite.log.partition_log import Appended, PartitionLog
 from shoal.lite.log.settings import LogSettings
 from support.lite_batches import NOW_MS, append, batch_of, everything_in, values_of
 

@@ -89,6 +89,7 @@ def isolate_command(*, node_id: int, name: str | None) -> None:
 
 @fault.command("disk")
 @click.argument("node_id", type=int)
+@click.option("--reads", metavar="ERROR", help="Reads of logs fail with EIO, …")
 @click.option("--writes", metavar="ERROR", help="Writes fail with EIO, ENOSPC, …")
 @click.option("--syncs", metavar="ERROR", help="So does forcing what was written to the disk.")
 @click.option(

@@ -5,8 +5,9 @@ Rules of this file:
   Kafka; so the logs of a partition may differ in what is gone, never in what counts.
 - The work is done by a thread; those who write and read go on meanwhile.
 - When there is nothing to do, `log.cleaner.backoff.ms` pass before the next look.
-- A log that cannot be compacted is left as it is, and that is said once; the others are
-  compacted. After any other unexpected error the cleaner starts again.
+- A log that is damaged goes offline. One whose records cannot be read otherwise is left as it is,
+  and that is said once; the others are compacted. After any other unexpected error the cleaner
+  starts again.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from typing import Any
 from weakref import WeakSet
 
 from shoal.lite.log.cleaning import CleanJob
-from shoal.lite.log.partition_log import LogOffline, PartitionLog
+from shoal.lite.log.offline import LogOffline
+from shoal.lite.log.partition_log import PartitionLog
+from shoal.lite.log.scan import DamagedLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
 from shoal.model.errors import ShoalError
@@ -109,8 +112,8 @@ class Cleaner:
             job.run()
         except FileNotFoundError:
             return False  # the partition was removed, or cut, meanwhile
-        except OSError as error:
-            log.clean_failed(error)
+        except (OSError, DamagedLog) as error:
+            log.go_offline("compacted", error)
             return False
         except ShoalError as error:
             self._hopeless.add(log)

@@ -408,6 +408,7 @@ class LiteCluster:
         self,
         node_id: int,
         *,
+        reads: str | None = None,
         writes: str | None = None,
         syncs: str | None = None,
         delay_ms: float = 0,
@@ -415,10 +416,16 @@ class LiteCluster:
     ) -> None:
         """Let the disk of a node fail, or be slow, or run full, until `heal_disk`.
 
-        Errors are named as in `errno`: EIO, ENOSPC. A partition whose write has failed is
-        offline there until the broker is restarted.
+        Errors are named as in `errno`: EIO, ENOSPC. A partition whose log could not be read or
+        written is offline there until the broker is restarted.
         """
-        fault = {"writes": writes, "syncs": syncs, "delay_ms": delay_ms, "room_bytes": room_bytes}
+        fault = {
+            "reads": reads,
+            "writes": writes,
+            "syncs": syncs,
+            "delay_ms": delay_ms,
+            "room_bytes": room_bytes,
+        }
         self._plant("disk", node=node_id, fault=fault)
 
     def heal_disk(self, node_id: int) -> None:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from shoal.lite.log.flushing import FlushJob
-from shoal.lite.log.partition_log import LogOffline, PartitionLog
+from shoal.lite.log.offline import LogOffline
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
 from shoal.runtime.tasks import RepeatingCall, call_every, log_only, record_failure, run_once
@@ -110,11 +111,10 @@ class Housekeeper:
         for log, job in due:
             try:
                 await asyncio.to_thread(job.run)
-            except FileNotFoundError:
-                # The partition was removed meanwhile.
-                continue
             except OSError as error:
-                log.flush_failed(error)
+                # Of a partition that was removed meanwhile there is nothing to flush.
+                if any(partition.log is log for partition in self._partitions.values()):
+                    log.go_offline("flushed", error)
             else:
                 with suppress(LogOffline):
                     log.flushed(job)

@@ -10,7 +10,10 @@ Rules of this file:
   the last one a moment later, and serves what it knows to be committed. Nobody waits long for a
   follower that does not ask.
 - Nothing polls: an event is followed by `settle`, and one timer waits for the next deadline.
-- A log that fails is told to the controller, so that another replica leads.
+- A log that fails is reported to the controller, so that another replica leads; whoever waits
+  for more of it gets an error at once.
+- A reader that asks for the same records again may have got damaged ones: the first batch of what
+  it asks for is compared with its checksum before it gets it again.
 """
 
 import asyncio
@@ -25,7 +28,8 @@ from shoal.lite.configs import TopicRules
 from shoal.lite.controller.records import PartitionRecord
 from shoal.lite.controller.status import why_offline
 from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.log.partition_log import Appended, LogOffline, PartitionLog
+from shoal.lite.log.offline import LogOffline
+from shoal.lite.log.partition_log import Appended, PartitionLog
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     AdvanceStart,
@@ -52,6 +56,8 @@ _MOST_UNREAD_PIECES = 1000
 # batch would cost more.
 _LOOK_MS = 250
 _NEW_LEADER_MS = 5_000
+# Of so many readers it is remembered what they read last.
+_MOST_READERS = 64
 # How long a producer waits at most for the followers to be told.
 _TELLING_S = 0.5
 _logger = logging.getLogger(__name__)
@@ -84,6 +90,7 @@ class Partition:
         "_deletions",
         "_due_ms",
         "_host",
+        "_last_reads",
         "_loop",
         "_telling_timer",
         "_timer",
@@ -133,6 +140,9 @@ class Partition:
         )
         self.readers: set[Waiter] = set()
         self.followers: set[Waiter] = set()
+        # By reader: the offset that it got records from last.
+        self._last_reads: dict[int | str, int] = {}
+        log.on_offline = self._on_offline
         self.guards = Guards()
         self._woken_high_watermark = self.high_watermark
         # What was not committed when consumers were last told: where each piece ends, its bytes.
@@ -174,6 +184,26 @@ class Partition:
         """Whether what another leader has refused may still be on its way to this one."""
         may_be_another = len(self.record.replicas) > 1 and self.record.leader_epoch > 0
         return may_be_another and monotonic_ms() - self._assigned_ms < _NEW_LEADER_MS
+
+    # Damage
+
+    def _on_offline(self) -> None:
+        """The log has failed; called in any thread."""
+        self._loop.call_soon_threadsafe(self._report_offline)
+
+    def _report_offline(self) -> None:
+        if not self.is_gone:
+            self._host.on_failed(self)
+            for waiter in (*self.readers, *self.followers):
+                waiter.on_gone()
+
+    def on_read(self, reader: int | str, offset: int) -> None:
+        """A reader gets records from `offset` on; `LogOffline` if it got damaged ones before."""
+        if self._last_reads.get(reader) == offset:
+            self.log.check_batch(offset)
+        self._last_reads[reader] = offset
+        if len(self._last_reads) > _MOST_READERS:
+            del self._last_reads[next(iter(self._last_reads))]
 
     # Metadata
 

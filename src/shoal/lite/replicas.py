@@ -3,8 +3,10 @@
 Rules of this file:
 - The metadata decides: partitions are opened, configured and removed because a record says so,
   at start as well as later, never because a client asked.
-- A partition that cannot be opened is offline, and says why; the others are served. The
-  controller is told, so that another replica leads.
+- A partition that cannot be opened, or fails later, is offline, and says why; the others are
+  served. It is reported to the controller, so that another replica leads.
+- A log that was found damaged is checked as a whole when it is opened again, if another replica
+  has everything: it is cut at the damage, and what is missing is fetched.
 - A folder that belongs to no replica of this broker is what a crash left of a deletion; it is
   removed at start.
 - High watermarks are written down now and then: a replica that starts, and is the last one,
@@ -31,15 +33,30 @@ from shoal.lite.dial import Peer
 from shoal.lite.housekeeping import Housekeeper
 from shoal.lite.log.end_marks import EndMarks
 from shoal.lite.log.ended import Ended
-from shoal.lite.log.files import DamagedFile, replace_file
-from shoal.lite.log.partition_log import LogOffline, PartitionLog
-from shoal.lite.log.scan import DamagedLog
+from shoal.lite.log.files import replace_file
+from shoal.lite.log.flushing import RECOVERY_POINT
+from shoal.lite.log.offline import (
+    DAMAGE,
+    FILE_ERRORS,
+    LogOffline,
+    clear_damage_mark,
+    is_marked_damaged,
+    mark_damaged,
+)
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.partition import Partition
 from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 from shoal.model.topics import TopicPartition
-from shoal.runtime.tasks import OnFailure, RepeatingCall, call_every, log_only, run_once
+from shoal.runtime.tasks import (
+    OnFailure,
+    RepeatingCall,
+    call_every,
+    log_only,
+    record_failure,
+    run_once,
+)
 
 PARTITION_METADATA = "partition.metadata"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -144,7 +161,7 @@ class Replicas:
             if self.broker_id not in record.replicas:
                 self._remove(key)
             else:
-                self._follow_partition(state, layers, key, record)
+                self._try_to_follow(state, layers, key, record)
         self._steer_fetchers(state, layers)
         self._housekeeper.configure(layers.integer("log.retention.check.interval.ms"))
         self._cleaner.configure(
@@ -152,6 +169,20 @@ class Replicas:
         )
         self._on_followed.set()
         self._on_followed.clear()
+
+    def _try_to_follow(
+        self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
+    ) -> None:
+        """Do what the metadata says about a partition; one that fails costs no other."""
+        try:
+            self._follow_partition(state, layers, key, record)
+        except Exception as error:  # noqa: BLE001 - the other partitions must be served
+            record_failure("following the metadata of a partition", error, f"{key} is offline")
+            if (partition := self.partitions.get(key)) is not None:
+                partition.log.go_offline("used", error)
+            else:
+                self.offline[key] = f"{key} is offline: {error!r}"
+                self._report_failure(record.key)
 
     def _follow_partition(
         self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
@@ -191,15 +222,37 @@ class Replicas:
             if _topic_id_in(folder) not in {None, record.topic_id}:
                 # Of a topic that was deleted while its log could not be opened.
                 shutil.rmtree(folder)
-            end_mark = self._end_marks.of(record.key)
-            log = PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
+            log = self._open_log(folder, record, settings)
             _write_partition_metadata(folder, record.topic_id)
-        except (DamagedFile, DamagedLog, OSError) as error:
+        except (*FILE_ERRORS, ValueError) as error:
             self.offline[key] = f"{key} is offline: {error}"
             _logger.exception("%s cannot be opened", key)
             self._report_failure(record.key)
             return None
         return log
+
+    def _open_log(self, folder: Path, record: PartitionRecord, settings: Any) -> PartitionLog:
+        """Open a log as it was left; one that is damaged as if nothing of it could be trusted."""
+        end_mark = self._end_marks.of(record.key)
+        if not is_marked_damaged(folder):
+            try:
+                return PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
+            except DAMAGE as error:
+                _logger.warning("%s is damaged: %s", folder.name, error)
+                mark_damaged(folder)
+        if not self._must_check(folder, record):
+            return PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
+        log = PartitionLog(folder, settings, ended=Ended.UNKNOWN, end_mark=end_mark)
+        clear_damage_mark(folder)
+        return log
+
+    def _must_check(self, folder: Path, record: PartitionRecord) -> bool:
+        """Whether to check all of a log that was found damaged, and cut it there."""
+        if not {*record.in_sync, *record.eligible} - {self.broker_id}:
+            # Where nobody else has everything, what lies behind the damage must stay.
+            return False
+        (folder / RECOVERY_POINT).unlink(missing_ok=True)
+        return True
 
     def _remove_deleted(self, state: ClusterState) -> None:
         for key, partition in list(self.partitions.items()):
@@ -389,7 +442,7 @@ class Replicas:
             try:
                 partition.log.flush()
                 partition.log.close()
-            except (LogOffline, OSError):
+            except (LogOffline, *FILE_ERRORS):
                 is_clean = False
                 _logger.exception("%r was not closed cleanly", partition)
         try:

@@ -85,6 +85,7 @@ class _Read:
         self._uses_ids = request.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         self._tells_leaders = request.version >= _FIRST_VERSION_WITH_ENDPOINTS
         self._may_follow = request.version >= _FIRST_VERSION_WITH_RACKS
+        self._reader = fetch.session_id or request.header.client_id or ""
         self._rack_id = fetch.rack_id
         self._is_committed = fetch.isolation == READ_COMMITTED
         self._left_bytes = min(fetch.max_bytes, core.layers.integer("fetch.max.bytes"))
@@ -113,6 +114,7 @@ class _Read:
                 records = self._records(partition, item, upper_offset)
                 if self._is_committed:
                     aborted = partition.log.aborted_in(item.offset, records, upper_offset)
+            content = as_records(partition.log, records)
         except Refused as refused:
             self.has_error = True
             return self._failed(item, refused.code)
@@ -128,7 +130,7 @@ class _Read:
             aborted=aborted,
             diverging_epoch=None if diverging is None else EpochEnd(*diverging),
             preferred_read_replica=NO_REPLICA if nearer is None else nearer,
-            records=as_records(records),
+            records=content,
         )
 
     def _failed(self, item: FetchPartition, code: Code) -> Fetched:
@@ -156,6 +158,8 @@ class _Read:
             upper_offset=upper_offset,
             at_least_one=not self._has_data,
         )
+        if records.size:
+            partition.on_read(self._reader, item.offset)
         self._has_data = self._has_data or len(records) > 0
         self._left_bytes -= len(records)
         self.size_bytes += len(records)

@@ -72,6 +72,7 @@ def _listed(core: BrokerCore, ask: _Ask, topic: str, item: Any) -> dict[str, Any
     try:
         partition = core.partition(topic, item.partition_index)
         partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
+        partition.log.require_online()
         listed = _lookup(partition, item.timestamp, ask)
         return {"partition_index": item.partition_index, "error_code": 0, **listed._asdict()}
     except Refused as refused:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from shoal.lite.api.registry import Answer, Request
 from shoal.lite.codes import Code
+from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.slices import LogSlice
 from shoal.wire.fetch import (
     NO_OFFSET,
@@ -21,10 +22,10 @@ _LEAST_SENT_FROM_FILE_BYTES = 100 * 1024
 Fetched = PartitionAnswer[memoryview | LogSlice]
 
 
-def as_records(records: LogSlice) -> memoryview | LogSlice:
-    """A record set for an answer; large ones are sent from their file."""
+def as_records(log: PartitionLog, records: LogSlice) -> memoryview | LogSlice:
+    """A record set for an answer; large ones are sent from their file. `LogOffline` if it fails."""
     if records.size < _LEAST_SENT_FROM_FILE_BYTES:
-        return memoryview(bytes(records))
+        return memoryview(log.content(records))
     return records
 
 

@@ -347,7 +347,10 @@ class ReplicaSession:
                 records = log.read(
                     asked.offset, max_bytes, upper_offset=log.end_offset, keeps_units=True
                 )
+                if records.size:
+                    partition.on_read(f"replica {self._replica_id}", asked.offset)
                 self._left_bytes -= records.size
+            content = as_records(log, records)
         except Refused as refused:
             return failed(asked, refused.code)
         leader.told(self._replica_id, leader.high_watermark)
@@ -359,5 +362,5 @@ class ReplicaSession:
             high_watermark=leader.high_watermark,
             last_stable_offset=leader.high_watermark,
             log_start_offset=log.start_offset,
-            records=as_records(records),
+            records=content,
         )

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.lite.log.partition_log import LogOffline
+from shoal.lite.log.offline import LogOffline
 from shoal.lite.partition import Partition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.transactions.guards import Guard
@@ -201,7 +201,8 @@ class Seat(Generic[ShardT]):
         upper_offset = self._partition.high_watermark
         if offset >= upper_offset:
             return b""
-        return bytes(self._partition.log.read(offset, _LOAD_BYTES, upper_offset=upper_offset))
+        log = self._partition.log
+        return log.content(log.read(offset, _LOAD_BYTES, upper_offset=upper_offset))
 
     def _replay_batch(self, shard: Shard, header: BatchHeader, data: memoryview) -> None:
         try:

@@ -68,7 +68,7 @@ class CleanJob:
     swaps: list[Swap] = field(default_factory=list)
 
     def run(self) -> None:
-        """Write the new files; `OSError` if the disk fails."""
+        """Write the new files; `OSError` if the disk fails, `DamagedLog` if the log is damaged."""
         aborted = [entry for segment in self.segments for entry in segment.transactions]
         keys = self._keys(aborted)
         self.until = keys.until
@@ -216,6 +216,8 @@ def due_until(
 
 
 def _read(segment: Segment, position: int, header: BatchHeader) -> memoryview:
+    """A batch; `DamagedLog` if it is damaged: it would be written again with a good checksum."""
+    segment.check_batch((position, header))
     return memoryview(segment.read_at(position, header.size))
 
 

@@ -1,4 +1,4 @@
-"""The one way in which a broker writes to files and forces them to the disk.
+"""The one way in which a broker reads and writes logs and forces them to the disk.
 
 A disk can be made to fail on purpose, to see what a broker does then. That is one value for the
 whole process; while there is none, it costs one comparison for each write.
@@ -23,7 +23,8 @@ _LONGEST_DELAY_MS = 3_600_000
 class DiskFault:
     """What is wrong with the disk of this process. Errors are named as in `errno`: EIO, ENOSPC."""
 
-    # Every write, or every forcing to the disk, fails with this error.
+    # Every read of a log, every write, or every forcing to the disk, fails with this error.
+    reads: str | None = None
     writes: str | None = None
     syncs: str | None = None
     # Before a write, and before a forcing, so long.
@@ -32,7 +33,7 @@ class DiskFault:
     room_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (self.writes, self.syncs):
+        for name in (self.reads, self.writes, self.syncs):
             if name is not None and not hasattr(errno, name):
                 raise ConfigError(f"{name!r} is no error of a disk", remedy="EIO or ENOSPC, say")
         if not 0 <= self.delay_ms <= _LONGEST_DELAY_MS:
@@ -40,6 +41,10 @@ class DiskFault:
         room_bytes = 0 if self.room_bytes is None else self.room_bytes
         if room_bytes < 0 or int(room_bytes) != room_bytes:
             raise ConfigError(f"no disk has room for {room_bytes} bytes")
+
+    def read(self, descriptor: int, count: int, position: int) -> bytes:
+        _raise(self.reads)
+        return os.pread(descriptor, count, position)
 
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
         """Write what this disk lets through; returns how much that was."""
@@ -69,6 +74,13 @@ def set_fault(fault: DiskFault | None) -> None:
     """Let the disk of this process fail from now on; None mends it."""
     global _fault  # noqa: PLW0603 - a process has one disk
     _fault = fault
+
+
+def read(descriptor: int, count: int, position: int) -> bytes:
+    """So many bytes from a position; fewer only at the end of the file."""
+    if _fault is not None:
+        return _fault.read(descriptor, count, position)
+    return os.pread(descriptor, count, position)
 
 
 def write_whole(descriptor: int, data: Data, position: int) -> None:

@@ -107,22 +107,6 @@ class FileEntries:
             os.close(descriptor)
 
 
-def position_before_offset(offsets: Entries, relative_offset: int) -> int:
-    """Where to begin looking for the batch that holds an offset: never behind that batch.
-
-    An entry names the last offset of its batch, so an entry at or below the wanted offset
-    stands at that batch or before it.
-    """
-    entry = offsets.floor_by_first(relative_offset)
-    return entry[1] if entry else 0
-
-
-def position_before_position(offsets: Entries, position: int) -> int:
-    """The last known beginning of a batch that is not behind `position`."""
-    entry = offsets.floor_by_second(position)
-    return entry[1] if entry else 0
-
-
 def relative_offset_before_time(times: Entries, timestamp_ms: int) -> int:
     """An offset before which every record is older than `timestamp_ms`.
 

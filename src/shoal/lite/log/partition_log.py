@@ -12,20 +12,19 @@
 Rules of this file:
 - What `append` returned for is written: it is in the kernel's hands, so a killed process does
   not lose it. Only `flush.messages` forces it to the disk.
-- A write that fails takes the log offline. From then on it answers every call with
-  `LogOffline`, until it is opened again: what is on the disk is not known any more.
+- A write that fails takes the log offline, and so does damage that a read finds. From then on it
+  answers every call with `LogOffline`, until it is opened again: what is on the disk is not known
+  any more. `on_offline` is called once, in whatever thread found it.
 - Opening after an unclean end cuts off what is not a whole, undamaged batch, and rebuilds the
   indexes of what it checked. After a kill that is the last segment; after a power loss it is
   all that was not known to be on the disk. The rest is not read again.
 """
 
 import logging
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.lite.codes import Code, Refused
 from shoal.lite.log.aborted import aborted_in
 from shoal.lite.log.cleaning import (
     CLEANER_CHECKPOINT,
@@ -50,6 +49,7 @@ from shoal.lite.log.header import (
     record_count,
     stamp,
 )
+from shoal.lite.log.offline import LogOffline, describe_failure, offline_if
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
 from shoal.lite.log.retention import KeptSegment, expired_before
@@ -66,13 +66,6 @@ START_CHECKPOINT = "log-start-offset-checkpoint"
 
 _EXPIRY_CHECK_MS = 600_000
 _logger = logging.getLogger(__name__)
-
-
-class LogOffline(Refused):
-    """The disk failed this partition."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.KAFKA_STORAGE_ERROR, message)
 
 
 class Appended(NamedTuple):
@@ -96,6 +89,7 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.offline_reason: str | None = None
+        self.on_offline: Callable[[], None] = lambda: None
         # Set if there was more than could be read when it was opened, and nobody was told yet.
         self.cut_mark = CutMark(folder)
         self._end_mark = end_mark or NoMark()
@@ -285,7 +279,7 @@ class PartitionLog:
 
     def append(self, view: memoryview, header: BatchHeader, *, leader_epoch: int) -> Appended:
         """Give a checked batch the next offsets and write it. `view` is stamped in place."""
-        self._require_online()
+        self.require_online()
         if header.producer_id >= 0 and (duplicate := self.producers.check(header)) is not None:
             return Appended(duplicate.base_offset, is_duplicate=True)
         return self._append(view, header, leader_epoch)
@@ -294,7 +288,7 @@ class PartitionLog:
         self, view: memoryview, header: BatchHeader, *, leader_epoch: int
     ) -> Appended:
         """Write what a coordinator wrote, in the name of a producer or in its own."""
-        self._require_online()
+        self.require_online()
         if header.producer_id >= 0:
             self.producers.check_coordinators_batch(header)
         return self._append(view, header, leader_epoch)
@@ -303,7 +297,7 @@ class PartitionLog:
         self, view: memoryview, header: BatchHeader, *, leader_epoch: int, is_bumped: bool
     ) -> Appended:
         """Write the marker that ends a transaction; `Refused` if it may not end it."""
-        self._require_online()
+        self.require_online()
         self.producers.check_marker(
             header.producer_id,
             header.producer_epoch,
@@ -330,7 +324,7 @@ class PartitionLog:
         self, view: memoryview, headers: Sequence[BatchHeader], *, leader_epoch: int
     ) -> None:
         """Write checked batches at their own offsets: all, or none. Stamped in place."""
-        self._require_online()
+        self.require_online()
         if self.start_offset == self.end_offset and self._is_too_far(headers[-1].last_offset):
             # What comes first lies so far behind that a segment cannot reach it from here.
             self.truncate_fully(headers[0].base_offset)
@@ -356,7 +350,7 @@ class PartitionLog:
         `Refused` if a batch is damaged or does not follow the log; those before it are written,
         but for the others of its unit.
         """
-        self._require_online()
+        self.require_online()
         headers, size_bytes, objection = checked(record_set, self.end_offset)
         if headers and self._fit_together(headers, size_bytes):
             self._write_fetched(record_set[:size_bytes], headers, is_known_to_fit=True)
@@ -402,47 +396,43 @@ class PartitionLog:
             position = end
         self._look_for_expired_producers()
 
+    @offline_if("written")
     def _write(self, view: memoryview, header: BatchHeader) -> None:
         """Write one batch at the end of the log, whatever its header says of its offset."""
         last_offset = self.end_offset + header.last_offset_delta
         timestamp_ms = header.max_timestamp
-        try:
-            segment = self._segments[-1]
-            if segment.must_end(
-                self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
-            ):
-                segment = self._roll()
-            segment.append(
-                view,
-                base_offset=self.end_offset,
-                last_offset=last_offset,
-                max_timestamp_ms=timestamp_ms,
-            )
-            self._flusher.wrote(header.record_count, segment, self.settings)
-        except OSError as error:
-            raise self._go_offline("written", error) from error
+        segment = self._segments[-1]
+        if segment.must_end(
+            self.settings, len(view), last_offset=last_offset, max_timestamp_ms=timestamp_ms
+        ):
+            segment = self._roll()
+        segment.append(
+            view,
+            base_offset=self.end_offset,
+            last_offset=last_offset,
+            max_timestamp_ms=timestamp_ms,
+        )
+        self._flusher.wrote(header.record_count, segment, self.settings)
         self.end_offset = last_offset + 1
         self._end_mark.set(self.end_offset)
 
+    @offline_if("written")
     def _write_together(
         self, view: memoryview, headers: Sequence[BatchHeader], *, is_known_to_fit: bool = False
     ) -> None:
         """Write batches at once, in the last segment if they fit there."""
         last_offset = headers[-1].last_offset
-        try:
-            self._note_units(headers)
-            segment = self._segments[-1]
-            if not is_known_to_fit and segment.must_end(
-                self.settings,
-                len(view),
-                last_offset=last_offset,
-                max_timestamp_ms=newest_ms(headers),
-            ):
-                segment = self._roll()
-            segment.append_together(view, headers)
-            self._flusher.wrote(record_count(headers), segment, self.settings)
-        except OSError as error:
-            raise self._go_offline("written", error) from error
+        self._note_units(headers)
+        segment = self._segments[-1]
+        if not is_known_to_fit and segment.must_end(
+            self.settings,
+            len(view),
+            last_offset=last_offset,
+            max_timestamp_ms=newest_ms(headers),
+        ):
+            segment = self._roll()
+        segment.append_together(view, headers)
+        self._flusher.wrote(record_count(headers), segment, self.settings)
         self.end_offset = last_offset + 1
         self._end_mark.set(self.end_offset)
 
@@ -451,13 +441,11 @@ class PartitionLog:
             (self.folder / UNITS_MARK).touch()
             self._has_units = True
 
+    @offline_if("written")
     def _record_marker(self, view: memoryview, header: BatchHeader, base_offset: int) -> None:
         ended = record_marker(self.producers, view, header, base_offset)
         if ended is not None and ended.is_aborted:
-            try:
-                self._segments[-1].transactions.add(ended)
-            except OSError as error:
-                raise self._go_offline("written", error) from error
+            self._segments[-1].transactions.add(ended)
 
     def _look_for_expired_producers(self) -> None:
         now_ms = wall_ms()
@@ -469,16 +457,14 @@ class PartitionLog:
         self._expiry_checked_ms = now_ms
         self.producers.forget_older_than(now_ms - self.settings.producer_id_expiration_ms)
 
+    @offline_if("written")
     def begin_epoch(self, epoch: int) -> None:
         """Note that `epoch` writes from the end of the log on."""
-        self._require_online()
-        try:
-            if self.lacks_begin:
-                self._start_at(self.start_offset)
-            if self.epochs.assign(epoch, self.end_offset):
-                self._write_epochs()
-        except OSError as error:
-            raise self._go_offline("written", error) from error
+        self.require_online()
+        if self.lacks_begin:
+            self._start_at(self.start_offset)
+        if self.epochs.assign(epoch, self.end_offset):
+            self._write_epochs()
 
     def _write_epochs(self) -> None:
         path = self.folder / EPOCH_CHECKPOINT
@@ -501,51 +487,41 @@ class PartitionLog:
     def due_flush(self, now_ms: int) -> FlushJob | None:
         """What should be forced to the disk now: sealed segments, and all after `flush.ms`.
 
-        To be run, maybe elsewhere, and then told by `flushed` or `flush_failed`.
+        To be run, maybe elsewhere; then call `flushed`, or `go_offline` if it failed.
         """
-        self._require_online()
+        self.require_online()
         return self._flusher.due(now_ms, self._segments, self.settings)
 
+    @offline_if("written")
     def flushed(self, job: FlushJob) -> None:
         """A job is done."""
-        try:
-            self._flusher.done(job)
-        except OSError as error:
-            raise self._go_offline("written", error) from error
+        self._flusher.done(job)
 
-    def flush_failed(self, error: OSError) -> LogOffline:
-        """A job is not done; from now on the log is offline."""
-        return self._go_offline("flushed", error)
-
+    @offline_if("flushed")
     def flush(self) -> None:
         """Force everything to the disk."""
-        self._require_online()
+        self.require_online()
         job = self._flusher.begin(self._segments, with_active=True)
-        try:
-            job.run()
-        except OSError as error:
-            raise self.flush_failed(error) from error
+        job.run()
         self.flushed(job)
 
     # Deleting
 
+    @offline_if("shortened")
     def delete_before(self, offset: int) -> None:
         """Make `offset` the first that can be read; whole segments below it are removed."""
-        self._require_online()
+        self.require_online()
         if offset < self.start_offset or (offset == self.start_offset and not self.lacks_begin):
             return
-        try:
-            self._start_at(offset)
-            if offset == self.end_offset and self._segments[-1].size:
-                self._roll()
-            while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
-                self._segments.pop(0).delete()
-            self._flusher.cut(self._segments)
-            self._snapshots.keep({segment.base_offset for segment in self._segments})
-            if self.epochs.cut_start(offset):
-                self._write_epochs()
-        except OSError as error:
-            raise self._go_offline("shortened", error) from error
+        self._start_at(offset)
+        if offset == self.end_offset and self._segments[-1].size:
+            self._roll()
+        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            self._segments.pop(0).delete()
+        self._flusher.cut(self._segments)
+        self._snapshots.keep({segment.base_offset for segment in self._segments})
+        if self.epochs.cut_start(offset):
+            self._write_epochs()
 
     def _start_at(self, offset: int) -> None:
         replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
@@ -554,7 +530,7 @@ class PartitionLog:
 
     def delete_expired(self, now_ms: int, *, high_watermark: int) -> None:
         """Delete what `retention.ms` and `retention.bytes` do not keep, in whole segments."""
-        self._require_online()
+        self.require_online()
         bounds = [*(segment.base_offset for segment in self._segments[1:]), self.end_offset]
         kept = [
             KeptSegment(bound, segment.size, segment.newest_ms)
@@ -569,7 +545,7 @@ class PartitionLog:
 
     def due_cleaning(self, now_ms: int, *, stable_offset: int) -> CleanJob | None:
         """What should be compacted now; to be run, maybe elsewhere, and then told by `cleaned`."""
-        self._require_online()
+        self.require_online()
         sealed, active = self._segments[:-1], self._segments[-1]
         first_dirty = max(self._first_dirty, sealed[0].base_offset if sealed else 0)
         until = due_until(
@@ -588,27 +564,21 @@ class PartitionLog:
             self.folder, chosen, self.settings, first_dirty, until, last=last, now_ms=now_ms
         )
 
+    @offline_if("compacted")
     def cleaned(self, job: CleanJob) -> None:
         """A job is done: its files take the places of the old ones, if those are still there."""
-        try:
-            if self.offline_reason is not None or not self._has(job.segments):
-                job.forget()
-                return
-            for swap in job.swaps:
-                start = self._segments.index(swap.old[0])
-                self._segments[start : start + len(swap.old)] = swapped(
-                    self.folder, swap, self.settings.index_interval_bytes
-                )
-            self._flusher.cut(self._segments)
-            self._snapshots.keep({segment.base_offset for segment in self._segments})
-            self._first_dirty = job.until
-            note_cleaned(self.folder, job.until)
-        except OSError as error:
-            raise self._go_offline("compacted", error) from error
-
-    def clean_failed(self, error: OSError) -> LogOffline:
-        """The disk failed a job; from now on the log is offline."""
-        return self._go_offline("compacted", error)
+        if self.offline_reason is not None or not self._has(job.segments):
+            job.forget()
+            return
+        for swap in job.swaps:
+            start = self._segments.index(swap.old[0])
+            self._segments[start : start + len(swap.old)] = swapped(
+                self.folder, swap, self.settings.index_interval_bytes
+            )
+        self._flusher.cut(self._segments)
+        self._snapshots.keep({segment.base_offset for segment in self._segments})
+        self._first_dirty = job.until
+        note_cleaned(self.folder, job.until)
 
     def _has(self, segments: Sequence[Segment]) -> bool:
         """Whether segments are still there, sealed and in this order."""
@@ -619,32 +589,28 @@ class PartitionLog:
 
     # Cutting
 
+    @offline_if("cut")
     def truncate_to(self, offset: int) -> None:
         """Cut the log behind the last batch that ends below `offset`; the same for its epochs."""
-        self._require_online()
-        try:
-            # Before the batches go: an epoch that is only in the history would be taken for true.
-            if self.epochs.cut_end(offset):
-                self._write_epochs()
-            if offset < self.end_offset:
-                self._cut_segments(max(offset, self.start_offset))
-        except OSError as error:
-            raise self._go_offline("cut", error) from error
+        self.require_online()
+        # Before the batches go: an epoch that is only in the history would be taken for true.
+        if self.epochs.cut_end(offset):
+            self._write_epochs()
+        if offset < self.end_offset:
+            self._cut_segments(max(offset, self.start_offset))
         if self.end_offset < self.start_offset:
             # Records were deleted up to the middle of the batch that was cut.
             self.truncate_fully(self.start_offset)
 
+    @offline_if("cut")
     def truncate_fully(self, start_offset: int) -> None:
         """Throw everything away; the log is empty now, and begins at an offset."""
-        self._require_online()
-        try:
-            self.epochs = EpochHistory()
-            self._write_epochs()
-            self._start_at(start_offset)
-            self._flusher.take_back(start_offset)
-            self._start_over()
-        except OSError as error:
-            raise self._go_offline("cut", error) from error
+        self.require_online()
+        self.epochs = EpochHistory()
+        self._write_epochs()
+        self._start_at(start_offset)
+        self._flusher.take_back(start_offset)
+        self._start_over()
 
     def _cut_segments(self, offset: int) -> None:
         active = self._segments[self._place_of(offset)]
@@ -673,14 +639,16 @@ class PartitionLog:
                 segment.abandon()
         self._segments = []
 
-    def _require_online(self) -> None:
+    def require_online(self) -> None:
+        """`LogOffline` if it is."""
         if self.offline_reason is not None:
             raise LogOffline(self.offline_reason)
 
-    def _go_offline(self, verb: str, error: OSError) -> LogOffline:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        self.offline_reason = f"{self.folder.name} is offline: it could not be {verb}: {reason}"
-        _logger.error("%s", self.offline_reason)
+    def go_offline(self, verb: str, error: Exception) -> LogOffline:
+        """Its files fail: `verb` could not be done to it. Also for jobs of other threads."""
+        if self.offline_reason is None:
+            self.offline_reason = describe_failure(self.folder, verb, error)
+            self.on_offline()
         return LogOffline(self.offline_reason)
 
     # Reading
@@ -689,6 +657,7 @@ class PartitionLog:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
+    @offline_if("read")
     def read(
         self,
         offset: int,
@@ -704,30 +673,44 @@ class PartitionLog:
         so does a unit if `keeps_units`.
         The offset must lie between `start_offset` and `end_offset`.
         """
-        self._require_online()
+        self.require_online()
         if offset >= upper_offset:
             return NOTHING
         keeps_units = keeps_units and self._has_units
-        try:
-            for place in range(self._place_of(offset), len(self._segments)):
-                segment = self._segments[place]
-                if not keeps_units:
-                    bound = None if self._end_offset_of(place) <= upper_offset else upper_offset
-                    known = segment.known_slice(offset, bound, max_bytes)
-                    if known is not None:
-                        return known
-                first = segment.locate(offset)
-                if first is None:
-                    continue
-                if first[1].base_offset >= upper_offset:
-                    return NOTHING
-                if first[1].size > max_bytes and not at_least_one:
-                    return NOTHING
-                end = self._end_in(segment, upper_offset)
-                return segment.slice(first, end, max_bytes, keeps_units=keeps_units)
-        except OSError as error:
-            raise self._go_offline("read", error) from error
+        for place in range(self._place_of(offset), len(self._segments)):
+            segment = self._segments[place]
+            if not keeps_units:
+                bound = None if self._end_offset_of(place) <= upper_offset else upper_offset
+                known = segment.known_slice(offset, bound, max_bytes)
+                if known is not None:
+                    return known
+            first = segment.locate(offset)
+            if first is None:
+                continue
+            if first[1].base_offset >= upper_offset:
+                return NOTHING
+            if first[1].size > max_bytes and not at_least_one:
+                return NOTHING
+            end = self._end_in(segment, upper_offset)
+            return segment.slice(first, end, max_bytes, keeps_units=keeps_units)
         return NOTHING
+
+    @offline_if("read")
+    def content(self, records: LogSlice) -> bytes:
+        """The bytes of what was read."""
+        return bytes(records)
+
+    @offline_if("read")
+    def check_batch(self, offset: int) -> None:
+        """Compare the batch that holds `offset` with its checksum: `LogOffline` if it is damaged.
+
+        For readers who ask for the same records again, as if they could not use them.
+        """
+        self.require_online()
+        for segment in self._segments[self._place_of(offset) :]:
+            if (found := segment.locate(offset)) is not None:
+                segment.check_batch(found)
+                return
 
     def _end_in(self, segment: Segment, upper_offset: int) -> int:
         """Where the batches of a segment that lie below an offset end."""
@@ -735,24 +718,21 @@ class PartitionLog:
             return bound[0]
         return segment.size
 
+    @offline_if("read")
     def aborted_in(
         self, offset: int, records: LogSlice, upper_offset: int
     ) -> list[AbortedTransaction]:
         """The aborted transactions that touch what was read from `offset` on."""
-        try:
-            return aborted_in(
-                self._segments[self._place_of(offset) :], offset, records, upper_offset
-            )
-        except OSError as error:
-            raise self._go_offline("read", error) from error
+        return aborted_in(self._segments[self._place_of(offset) :], offset, records, upper_offset)
 
     def batch_at(self, offset: int) -> bytes | None:
         """The whole batch that holds `offset`, or the next one; None behind the last."""
-        return bytes(self.read(offset, 0, upper_offset=self.end_offset)) or None
+        return self.content(self.read(offset, 0, upper_offset=self.end_offset)) or None
 
+    @offline_if("read")
     def batch_of_time(self, timestamp_ms: int) -> bytes | None:
         """The first readable batch that has a record at least as new as `timestamp_ms`."""
-        self._require_online()
+        self.require_online()
         for segment in self._segments:
             if segment.max_time[0] < timestamp_ms:
                 continue
@@ -761,9 +741,10 @@ class PartitionLog:
                 return segment.read_at(found[0], found[1].size)
         return None
 
+    @offline_if("read")
     def batch_of_max_time(self) -> bytes | None:
         """The first readable batch that has the newest record."""
-        self._require_online()
+        self.require_online()
         newest = max(self._segments, key=lambda segment: segment.max_time[0])
         timestamp_ms, last_offset = newest.max_time
         if last_offset < self.start_offset:

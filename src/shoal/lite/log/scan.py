@@ -1,7 +1,8 @@
 """From the bytes of a segment to its batches. No input or output: the caller passes a reader.
 
 Rules of this file:
-- `headers` trusts what it reads: for bytes that are known to be whole batches.
+- `headers` is for bytes that are known to be whole batches. It notices what cannot be: a header
+  that is none, offsets that go back, a batch behind the end. Checksums are not looked at.
 - `whole_headers` is for what a killed writer left: only its last batch can be torn.
 - `valid_headers` trusts nothing: it ends before the first batch that is cut, damaged, or out
   of order. What follows such a batch cannot be told from garbage, so nothing does.
@@ -35,6 +36,7 @@ def headers(read_at: ReadAt, start: int, end: int) -> Iterator[Found]:
     window = b""
     window_start = start
     position = start
+    least_offset = 0
     while position < end:
         place = position - window_start
         if place + HEADER_SIZE > len(window):
@@ -42,9 +44,14 @@ def headers(read_at: ReadAt, start: int, end: int) -> Iterator[Found]:
             if len(window) < HEADER_SIZE:
                 raise DamagedLog(f"the log ends within the batch at position {position}")
         header = unpack_header(window, place)
-        if header.batch_length < LEAST_BATCH_LENGTH:
+        if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
             raise DamagedLog(f"no batch begins at position {position}")
+        if header.base_offset < least_offset or header.last_offset_delta < 0:
+            raise DamagedLog(f"the offsets of the batch at position {position} go back")
+        if position + header.size > end:
+            raise DamagedLog(f"the batch at position {position} is longer than the log")
         yield position, header
+        least_offset = header.base_offset + header.last_offset_delta + 1
         position += header.size
 
 

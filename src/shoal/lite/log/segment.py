@@ -9,27 +9,30 @@ Rules of this file:
 - Only the last segment of a log is written to; its indexes live in memory. `seal` writes them
   and lets go of the memory; a sealed segment searches its index files where they lie.
 - Positions and offsets that leave a segment are those of whole batches.
-- Errors of the disk come out as `OSError`: the log decides what they mean.
+- Errors of the disk come out as `OSError`, damage as `DamagedLog`: the log decides what they mean.
+- An entry of the offset index counts only if the batch that it names is there; an index that is
+  damaged or missing is made again from the log.
 """
 
+import logging
 import os
 import random
+import struct
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shoal.lite.log.disk import sync, write_whole
+from shoal.lite.log.disk import read, sync, write_whole
 from shoal.lite.log.files import sync_folder, write_file
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.lite.log.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     Entries,
+    Entry,
     FileEntries,
     IndexBuilder,
-    position_before_offset,
-    position_before_position,
     relative_offset_before_time,
 )
 from shoal.lite.log.scan import (
@@ -44,13 +47,19 @@ from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import LogSlice, OpenFile
 from shoal.lite.log.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from shoal.lite.log.units import whole_units_end
-from shoal.wire.batch import LENGTH_END
+from shoal.wire.batch import CHECKED_START, LENGTH_END, MAGIC
+from shoal.wire.crc import crc32c
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 # Of so many batches it is remembered where they begin.
 _MOST_KNOWN = 64
+# Columns of the offset index.
+_RELATIVE_OFFSET, _POSITION = 0, 1
+# How far apart the entries of an index are that is made again.
+_REMADE_INTERVAL_BYTES = 4096
+_logger = logging.getLogger(__name__)
 
 
 class Segment:
@@ -97,7 +106,7 @@ class Segment:
         return self._folder / f"{self._stem}{suffix}"
 
     def read_at(self, position: int, count: int) -> bytes:
-        return os.pread(self._file.descriptor, count, position)
+        return read(self._file.descriptor, count, position)
 
     # Opening
 
@@ -215,6 +224,7 @@ class Segment:
     def _waited_ms(self, max_timestamp_ms: int) -> int:
         """How long the segment is written to, by the timestamps of its records if it has any."""
         if self._first_timestamp_ms is None:
+            # It has one: an empty segment takes any batch.
             _, header = next(self.batches())
             self._first_timestamp_ms = header.max_timestamp
         if self._first_timestamp_ms >= 0:
@@ -362,7 +372,7 @@ class Segment:
         """About so many bytes before the batch that holds `offset`: where they begin and end."""
         found = self.locate(offset)
         end = self.size if found is None else found[0]
-        return position_before_position(self._offsets, max(0, end - most_bytes)), end
+        return self._batch_before(max(0, end - most_bytes), column=_POSITION), end
 
     @property
     def max_time(self) -> tuple[int, int]:
@@ -398,11 +408,68 @@ class Segment:
 
     def locate(self, offset: int) -> Found | None:
         """The first batch whose last offset is not below `offset`; None if all are."""
-        start = position_before_offset(self._offsets, offset - self.base_offset)
+        # An entry names the last offset of its batch, so it stands at the wanted batch or before.
+        start = self._batch_before(offset - self.base_offset, column=_RELATIVE_OFFSET)
         for found in self.batches(start):
             if found[1].last_offset >= offset:
                 return found
         return None
+
+    def _batch_before(self, value: int, *, column: int) -> int:
+        """The last position in the offset index, 0 if there is none, whose column is not above
+        `value`. A batch begins there."""
+        try:
+            entry = self._floor(value, column)
+            if entry is None:
+                return 0
+            if entry[column] <= value and self._fits(entry):
+                return entry[_POSITION]
+            reason = f"there is no such batch: {entry}"
+        except (OSError, struct.error) as error:
+            reason = str(error)
+        _logger.warning(
+            "%s/%s: its offset index is damaged and is made again: %s",
+            self._folder.name,
+            self._stem,
+            reason,
+        )
+        self._remake_indexes()
+        entry = self._floor(value, column)
+        return 0 if entry is None else entry[_POSITION]
+
+    def _floor(self, value: int, column: int) -> Entry | None:
+        entries = self._offsets
+        if column == _POSITION:
+            return entries.floor_by_second(value)
+        return entries.floor_by_first(value)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether the batch that an entry of the offset index names is there."""
+        relative_offset, position = entry
+        head = self.read_at(position, HEADER_SIZE) if position < self.size else b""
+        if len(head) < HEADER_SIZE:
+            return False
+        header = unpack_header(head)
+        is_named = header.last_offset - self.base_offset == relative_offset
+        return is_named and header.magic == MAGIC
+
+    def _remake_indexes(self) -> None:
+        """Make the indexes again from the batches; `DamagedLog` if those are damaged too."""
+        builder = IndexBuilder(self.base_offset, _REMADE_INTERVAL_BYTES)
+        for position, header in self.batches():
+            _index(builder, position, header)
+        if self._builder is None:
+            builder.seal()
+        else:
+            self._builder = builder
+        self._write_indexes(builder)
+
+    def check_batch(self, found: Found) -> None:
+        """`DamagedLog` if the content of a batch contradicts its checksum."""
+        position, header = found
+        content = self.read_at(position + CHECKED_START, header.size - CHECKED_START)
+        if crc32c(content) != header.crc:
+            raise DamagedLog(f"the batch at offset {header.base_offset} contradicts its checksum")
 
     def locate_time(self, timestamp_ms: int, from_offset: int) -> Found | None:
         """The first batch at or behind `from_offset` that has a record at least that new."""
@@ -424,7 +491,7 @@ class Segment:
             return None
         if end - start > max_bytes:
             end = self._end_before(start, start + max_bytes)
-        return LogSlice(self._file, start, end - start) if end > start else None
+        return LogSlice(self._file, start, end - start).require_whole() if end > start else None
 
     def slice(
         self, first: Found, end: int, max_bytes: int, *, keeps_units: bool = False
@@ -436,8 +503,9 @@ class Segment:
         start, _ = first
         if keeps_units:
             unit_end = whole_units_end(self.batches(start), end, start + max_bytes)
-            return LogSlice(self._file, start, unit_end - start)
-        return LogSlice(self._file, start, self._slice_end(first, end, max_bytes) - start)
+            return LogSlice(self._file, start, unit_end - start).require_whole()
+        size = self._slice_end(first, end, max_bytes) - start
+        return LogSlice(self._file, start, size).require_whole()
 
     def _slice_end(self, first: Found, end: int, max_bytes: int) -> int:
         start, header = first
@@ -452,7 +520,7 @@ class Segment:
 
         A batch begins at `start`, and there is one that ends behind `target`.
         """
-        boundary = max(position_before_position(self._offsets, target), start)
+        boundary = max(self._batch_before(target, column=_POSITION), start)
         for position, header in self.batches(boundary):
             boundary = position
             if position + header.size > target:

@@ -6,7 +6,9 @@ holds a slice of it.
 """
 
 import os
-from typing import Final
+from typing import Final, Self
+
+from shoal.lite.log.disk import read
 
 
 class OpenFile:
@@ -37,7 +39,18 @@ class LogSlice:
     def __bytes__(self) -> bytes:
         if self._file is None:
             return b""
-        return os.pread(self._file.descriptor, self.size, self.position)
+        content = read(self._file.descriptor, self.size, self.position)
+        if len(content) < self.size:
+            raise _shorter()
+        return content
+
+    def require_whole(self) -> Self:
+        """`OSError` if the file has become shorter: it could not be sent as a whole."""
+        if self._file is not None:
+            file_size = os.fstat(self._file.descriptor).st_size
+            if self.position + self.size > file_size:
+                raise _shorter()
+        return self
 
     def send_to(self, socket_descriptor: int) -> int:
         """Send as much as the socket takes, and keep the rest; returns how much that was."""
@@ -45,10 +58,14 @@ class LogSlice:
             return 0
         sent = os.sendfile(socket_descriptor, self._file.descriptor, self.position, self.size)
         if sent == 0:
-            raise OSError("the log ends before the slice that was read from it")
+            raise _shorter()
         self.position += sent
         self.size -= sent
         return sent
+
+
+def _shorter() -> OSError:
+    return OSError("its file is shorter than what was written to it")
 
 
 NOTHING = LogSlice(None, 0, 0)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from shoal.lite.log.disk import write_whole
 from shoal.lite.log.producer_state import EndedTransaction
+from shoal.lite.log.scan import DamagedLog
 
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 _ENTRY = struct.Struct(">hqqqq")
@@ -61,6 +62,8 @@ class TransactionIndex:
         if not self._size:
             return
         data = self._path.read_bytes()[: self._size]
+        if len(data) < self._size:
+            raise DamagedLog(f"{self._path.name} is shorter than what was written to it")
         for _, producer_id, first, last, last_stable in _ENTRY.iter_unpack(data):
             yield EndedTransaction(producer_id, first, last, True, last_stable)
 

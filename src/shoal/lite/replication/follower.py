@@ -7,8 +7,8 @@ Rules of this file:
   follower cuts its log there and asks again, until they agree; only then it appends.
 - The high watermark is the leader's, as far as the own log goes. It goes back only with the end
   of the log, which a leader that was elected cleanly never asks for.
-- A fenced follower waits for metadata. Everything else is tried again after a pause, and a
-  change of leader ends both.
+- A fenced follower waits for metadata. Everything else is tried again after a pause, which grows
+  when it fails again and again; a change of leader ends both.
 """
 
 from shoal.lite.codes import Code
@@ -27,6 +27,11 @@ from shoal.lite.replication.messages import (
     TruncateFully,
     TruncateTo,
 )
+
+# The first failures are those of an election, which is over in a moment. A partition that keeps
+# failing must not cost the others a request for each of its tries.
+_SHORT_PAUSES = 5
+_LONGEST_PAUSE_MS = 1000
 
 
 class FollowerPartition:
@@ -84,6 +89,8 @@ class FollowerPartition:
         self._heard_high_watermark = min(self._heard_high_watermark, self.log.end_offset)
         self._is_fenced = False
         self._retry_ms: int | None = None
+        self._failures_in_a_row = 0
+        self._failed_offset = -1
 
     # Fetching
 
@@ -112,7 +119,16 @@ class FollowerPartition:
     def failed(self, now_ms: int, fetch: ReplicaFetch) -> None:
         """There is no answer to a fetch, and there will be none."""
         if fetch.leader_epoch == self.leader_epoch:
-            self._retry_ms = now_ms + self._settings.replica_fetch_backoff_ms
+            is_same = fetch.offset == self._failed_offset
+            self._failures_in_a_row = self._failures_in_a_row + 1 if is_same else 1
+            self._failed_offset = fetch.offset
+            self._retry_ms = now_ms + self._pause_ms()
+
+    def _pause_ms(self) -> int:
+        first_ms = self._settings.replica_fetch_backoff_ms
+        doublings = max(0, self._failures_in_a_row - _SHORT_PAUSES)
+        longest_ms = max(first_ms, _LONGEST_PAUSE_MS)
+        return min(longest_ms, first_ms << min(doublings, 16))
 
     def answered(
         self, now_ms: int, fetch: ReplicaFetch, answer: FetchAnswer
@@ -121,6 +137,9 @@ class FollowerPartition:
         if self._is_fenced or not self._is_current(fetch):
             return []
         self._retry_ms = None
+        if answer.code == Code.NONE and answer.first_offset is None:
+            # Records may turn out to be damaged; then the next fetch is for the same offset.
+            self._failures_in_a_row = 0
         if answer.code == Code.OFFSET_OUT_OF_RANGE:
             return self._begin_again(answer.log_start_offset)
         if answer.code == Code.FENCED_LEADER_EPOCH:
