@@ -104,7 +104,13 @@ _S, _T, _C = Subject.SOURCE_TOPIC, Subject.TARGET_TOPIC, Subject.CHECKPOINT_TOPI
 EVENTS: Final = {
     event.name: event
     for event in (
-        Event("source-recreated", _S, "deleted and created again with more records", _LOUD),
+        Event(
+            "source-recreated",
+            _S,
+            "deleted and created again with more records",
+            _COPIED,
+            _PARKS,
+        ),
         Event("source-deleted", _S, "deleted after it was copied", _LOUD | _COPIED),
         Event("source-grown", _S, "a partition is added", _COPIED),
         Event("source-start-moved", _S, "copied records are deleted at its start", _COPIED),

@@ -115,7 +115,8 @@ def what_is_said(body: Mapping[str, Any] | None, topic: str, number: int) -> Sai
         if each["source"] == [topic, number]:
             return Said(
                 lag=each["lag"],
-                parked=each["parked"],
+                # What waits is tried again; its reason stands in the status as well.
+                parked=each["parked"] or each.get("waiting", ""),
                 remedy=each["remedy"],
                 counts=counts,
             )

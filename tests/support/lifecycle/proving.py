@@ -27,6 +27,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--limit-minutes", type=float, default=0.0)
+    parser.add_argument("--patience", type=float, default=2.0, help="stretches waits by so much")
     parser.add_argument("--keep", type=Path, help="keep logs in this folder")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     return parser.parse_args()
@@ -61,6 +62,7 @@ def main() -> int:
         jobs=options.jobs or (2 if options.engine == "lite" else 1),
         seed=options.seed,
         limit_s=options.limit_minutes * 60,
+        patience=options.patience,
     )
     with tempfile.TemporaryDirectory(prefix="shoal-lifecycle-") as folder:
         results = play_cells(cells, options.keep or Path(folder), run, show)

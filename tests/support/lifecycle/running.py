@@ -22,7 +22,7 @@ class RunOptions:
     jobs: int = 1
     seed: int = 0
     limit_s: float = 0.0  # no play begins after so long; 0 for no limit
-    sabotages: bool = False
+    patience: float = 1.0
 
 
 def play_cells(
@@ -83,7 +83,7 @@ class _Runner:
                 key, cells = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            play = Play(world, key, cells, SCRIPTS[key.event], sabotages=self._options.sabotages)
+            play = Play(world, key, cells, SCRIPTS[key.event], patience=self._options.patience)
             for result in play.run():
                 with self._lock:
                     self.results.append(result)
