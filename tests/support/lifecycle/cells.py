@@ -111,6 +111,9 @@ EVENTS: Final = {
             _COPIED,
             _PARKS,
         ),
+        Event(
+            "both-recreated", _S, "deleted and created again, and the target's too", _COPIED | _LOUD
+        ),
         Event("source-deleted", _S, "deleted after it was copied", _LOUD | _COPIED),
         Event("source-grown", _S, "a partition is added", _COPIED),
         Event("source-start-moved", _S, "copied records are deleted at its start", _COPIED),
@@ -182,6 +185,13 @@ EVENTS: Final = {
         Event("checkpoint-truncated", _C, "the disk loses its last records", _LOUD | _COPIED),
         Event("checkpoint-leader-away", _C, "its leader is gone, and comes back", _COPIED),
         Event("checkpoint-cleanup", _C, "cleanup.policy becomes delete", _COPIED),
+        Event(
+            "checkpoint-renamed",
+            _C,
+            "the mirror is started under another name",
+            _LOUD,
+            concerns_all=True,
+        ),
         Event(
             "source-moved",
             Subject.SOURCE_CLUSTER,

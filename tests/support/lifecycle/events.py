@@ -38,6 +38,17 @@ def recreate_source(play: Play) -> None:
     play.send("b", NEW_RECORDS)
 
 
+def recreate_both(play: Play) -> None:
+    play.source.delete(play.topics)
+    play.target.delete(play.topics)
+    for victim in play.victims:
+        victim.sent.pop(0)
+    play.step()
+    play.create(play.source, play.topics, play.layout.replicas, {})
+    _create_again(play.target, play.topics)
+    play.send("b", NEW_RECORDS)
+
+
 def delete_source(play: Play) -> None:
     play.source.delete(play.topics)
     for victim in play.victims:
@@ -307,6 +318,14 @@ def clean_checkpoints(play: Play) -> None:
     play.send("b", MORE)
 
 
+def rename_mirrors(play: Play) -> None:
+    for team in play.teams:
+        team.mirror.stop()
+        team.mirror.name += "-renamed"
+    play.send("b", MORE)
+    play.start_mirrors()
+
+
 # Whole clusters
 
 
@@ -348,6 +367,7 @@ _LONE_TARGET: Final = Layout(lone="target", patience_s=60.0)
 
 SCRIPTS: Final = {
     "source-recreated": Script(recreate_source),
+    "both-recreated": Script(recreate_both),
     "source-deleted": Script(delete_source),
     "source-grown": Script(grow_source),
     "source-start-moved": Script(move_source_start),
@@ -395,6 +415,7 @@ SCRIPTS: Final = {
         take_checkpoint_leader_away, Layout(checkpoint_replicas=(OTHER_BROKER,))
     ),
     "checkpoint-cleanup": Script(clean_checkpoints),
+    "checkpoint-renamed": Script(rename_mirrors),
     "source-moved": Script(move_source, _LONE_SOURCE),
     "source-replaced": Script(replace_source, _LONE_SOURCE),
     "target-moved": Script(move_target, _LONE_TARGET),

@@ -285,10 +285,14 @@ class Play:
                 raise SideFailed(f"{team.mirror.name} does not obey {command}")
 
     def resume_mirrors(self) -> None:
-        """Start mirrors that are stopped."""
+        """Start mirrors that the play has stopped."""
         if self._are_stopped:
-            self._are_stopped = False
-            self._start_all()
+            self.start_mirrors()
+
+    def start_mirrors(self) -> None:
+        """Start mirrors that a script has stopped."""
+        self._are_stopped = False
+        self._start_all()
 
     def restart_mirrors(self) -> None:
         """With the addresses that clusters have now; those that do not end are killed."""
