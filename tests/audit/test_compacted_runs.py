@@ -106,7 +106,7 @@ async def test_two_places_that_share_a_compacted_topic(
     result = audit(open_ledger([here, there]))
     assert counts(result) == {"superseded": MESSAGES - len(left)}
     assert result.verdict is Verdict.PROVEN
-    assert f"{MESSAGES - len(left)} superseded" in result.sentence
+    assert f"{MESSAGES - len(left)} were superseded" in result.sentence
 
 
 async def test_what_was_delivered_and_compacted_since_has_not_vanished_and_a_loss_is_a_loss(

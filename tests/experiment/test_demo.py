@@ -39,7 +39,7 @@ def test_both_verdicts_are_what_they_must_be(
     outcome, _ = demo
     assert outcome.returncode == 0, outcome.stderr
     assert "PROVEN: All 20,000 acknowledged messages were delivered, in order" in outcome.stdout
-    assert "VIOLATED: 1 message lost (1 not-mirrored)" in outcome.stdout
+    assert "VIOLATED: 1 of 8,000 acknowledged messages was lost (1 not-mirrored)" in outcome.stdout
     assert "lane 2, sequence 1000" in outcome.stdout
 
 

@@ -21,11 +21,13 @@ from shoal.audit.latency import (
 )
 from shoal.audit.merge import Totals, latency_maxima
 from shoal.audit.polls import Step
+from shoal.audit.result.sentences import bound_95, compose_sentence, finish_sentences
+from shoal.audit.rules.batches import count_batches
 from shoal.audit.segments import MOST_WINDOWS
 from shoal.audit.setting import Setting, Stream
 from shoal.audit.settle import Polls
 from shoal.audit.thresholds import worst_group
-from shoal.audit.verdict import decide, decide_stages, sentence
+from shoal.audit.verdict import broken_promises, decide, decide_stages
 from shoal.audit.windows import judge_windows
 from shoal.model.errors import LedgerError
 from shoal.model.findings import LOST, Finding
@@ -55,7 +57,9 @@ class Evidence:
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
     setting = evidence.setting
     faults = all_faults(folder.commits for folder in ledger.folders)
-    groups = {group: _Group(evidence, group, faults).result() for group in setting.groups}
+    judged = {group: _Group(evidence, group, faults) for group in setting.groups}
+    sentences = finish_sentences({name: group.clause() for name, group in judged.items()})
+    groups = {name: group.result(sentences[name]) for name, group in judged.items()}
     foreign: dict[str, int] = defaultdict(int)
     for line in ledger.commits("foreign"):
         if not isinstance(count := line.get("count"), int):
@@ -111,14 +115,20 @@ class _Group:
         counts["reordered@mirror"] = _excess(target, source)
         seen = totals.counts[self.group][Finding.REORDERED]
         counts["reordered@consumers"] = _excess(seen, in_read_log)
+        counts["batches"] = count_batches(totals.batches[self.group], self.setting)
         return counts
 
-    def result(self) -> GroupResult:
+    def clause(self) -> str:
+        """What happened, for a sentence."""
+        counts, promises = self.counts, self.setting.promises
+        told = {**counts, "acks_0": int(not self.setting.acknowledged)}
+        return compose_sentence(decide(counts, promises), told, promises, broken_promises(promises))
+
+    def result(self, sentence: str) -> GroupResult:
         promises = self.setting.promises
-        verdict = decide(self.counts, promises)
         return GroupResult(
-            verdict=verdict,
-            sentence=sentence(verdict, self.counts, promises),
+            verdict=decide(self.counts, promises),
+            sentence=sentence,
             stages=decide_stages(self.counts, promises, has_mirror=self.setting.has_mirror),
             findings={f.value: found for f in Finding if (found := self._finding(f)).count},
             metrics=self._metrics(),
@@ -172,12 +182,13 @@ class _Group:
             for name in (
                 *("attempts", "ok", "failed", "unknown", "deliveries", "delivered"),
                 *("delivered_attempts", "delivered_ok", "re_reads", "recovered", "lost_ok"),
-                *("pending_ok", "F", "F_limit", "K"),
+                *("pending_ok", "batches", "F", "F_limit", "K"),
             )
         }
         lost = sum(counts.get(finding, 0) for finding in LOST)
         pending = counts.get(Finding.PENDING, 0)
-        ok, ratios = plain["ok"], Ratios.of(plain, acknowledged=self.setting.acknowledged)
+        ratios = Ratios.of(plain, acknowledged=self.setting.acknowledged)
+        is_complete = bool(plain["ok"]) and not lost and not pending
         known = {(of, name) for kind, of, name in totals.tables if kind == "latency"}
         names = named_latencies(self.group, known)
         ranges = {
@@ -194,7 +205,8 @@ class _Group:
             duplication=ratios.duplication,
             re_read_rate=ratios.re_read_rate,
             order=plain["F"] / plain["F_limit"] if plain["F_limit"] else None,
-            loss_rate_bound_95=min(3 / ok, 1.0) if ok and not lost and not pending else None,
+            loss_rate_bound_95=bound_95(plain["delivered_ok"]) if is_complete else None,
+            batch_loss_rate_bound_95=bound_95(plain["batches"]) if is_complete else None,
             latency_us={
                 name: statistics(
                     totals.table("latency", of, name),

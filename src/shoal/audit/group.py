@@ -17,6 +17,7 @@ from shoal.audit.evidence import NEVER, offset_of, pack_places, partition_of
 from shoal.audit.latency import buckets_per_second, maxima_per_second, per_second
 from shoal.audit.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
 from shoal.audit.rules.absence import is_shown_absent
+from shoal.audit.rules.batches import batch_rows
 from shoal.audit.segments import fares_of, segments_of
 from shoal.audit.setting import Cluster, Knowledge, Stream
 from shoal.audit.supersession import Gone, distinct, is_candidate, is_superseded, members_of
@@ -61,6 +62,10 @@ class GroupJudge:
         }
         for name, slots in counts.items():
             self.book.count(self.group, name, slots)
+        slots, view = counts["delivered_ok"], self.view
+        times = (view.attempts.sent_us[slots], view.attempts.acked_us[slots])
+        rows = batch_rows(view.index.stream_of(slots), times, view.cell.low)
+        self.book.write("batches", self.group, rows)
 
     def _find(self, finding: Finding, found: Bools) -> None:
         slots = np.flatnonzero(found)

@@ -16,6 +16,7 @@ from shoal.audit.arrays import LARGEST, Ints, ints, summed_by_key
 from shoal.audit.loss import STAGE_OF_CAUSE
 from shoal.audit.order import SUMMARY
 from shoal.audit.parts import Part
+from shoal.audit.rules.batches import BATCHES
 from shoal.audit.segments import FARES
 from shoal.audit.setting import Knowledge, Log, Setting, Stream, sort_key
 from shoal.audit.supersession import LATEST, merge_latest
@@ -74,6 +75,11 @@ class Totals:
     fares: dict[str, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     segment_latency: dict[tuple[Group, str], list[Ints]] = field(
         default_factory=lambda: defaultdict(list)
+    )
+
+    # By group and stream: rows of `batches.BATCHES` without the stream.
+    batches: dict[str, dict[Stream, list[list[int]]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
     # By group and transaction: the first message that it lost.
@@ -238,6 +244,11 @@ def _add_tail(totals: Totals, part: Part, streams: list[Stream]) -> None:
         totals.tails[part.label, streams[stream]].append(row)
 
 
+def _add_batches(totals: Totals, part: Part, streams: list[Stream]) -> None:
+    for stream, *row in part.values.reshape(-1, len(BATCHES)).tolist():
+        totals.batches[part.label][streams[stream]].append(row)
+
+
 def _add_lost_transactions(totals: Totals, part: Part, streams: list[Stream]) -> None:
     held = totals.lost_transactions[part.label]
     for transaction, stream, sequence, cause in part.values.reshape(-1, 4).tolist():
@@ -267,6 +278,7 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
     "latency second": _add_table,
     "latency max": _add_table,
     "tail": _add_tail,
+    "batches": _add_batches,
     "lost transactions": _add_lost_transactions,
     "unreadable": _add_unreadable,
     "undecided": lambda _totals, _part, _streams: None,

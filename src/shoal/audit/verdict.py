@@ -4,10 +4,10 @@
 that tell stages apart (`duplicate@mirror` and the like).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from shoal.model.findings import ALWAYS_VIOLATES, LOST, Finding, Verdict
+from shoal.model.findings import ALWAYS_VIOLATES, Finding, Verdict
 from shoal.model.result import Stage
 
 Counts = Mapping[str, int]
@@ -128,65 +128,3 @@ def decide_stages(
         verdict = Verdict.VIOLATED if findings else otherwise
         stages[stage] = Stage(verdict, tuple(finding.value for finding in findings))
     return stages
-
-
-# ---------------------------------------------------------------- the sentence
-
-
-def sentence(verdict: Verdict, counts: Counts, promises: Mapping[str, Any]) -> str:
-    """What happened, in one sentence for people, to be read after the verdict."""
-    speakers: dict[Verdict, Callable[[Counts, Mapping[str, Any]], str]] = {
-        Verdict.PROVEN: _proven,
-        Verdict.VIOLATED: _violated,
-        Verdict.INCONCLUSIVE: _inconclusive,
-    }
-    told = speakers[verdict](counts, promises)
-    return f"{told[0].upper()}{told[1:]}."
-
-
-def _proven(counts: Counts, promises: Mapping[str, Any]) -> str:
-    ok = counts["ok"]
-    text = f"all {ok:,} acknowledged messages were delivered"
-    if promises.get("order", True):
-        text += ", in order"
-    superseded = counts.get(Finding.SUPERSEDED, 0)
-    if superseded:
-        text = f"{ok - superseded:,} of {ok:,} acknowledged messages were delivered"
-        text += f" and {superseded:,} superseded by compaction"
-    duplicates = max(counts.get(finding, 0) for finding in _DUPLICATES)
-    text += f", with {_number(duplicates, 'duplicate')}" if duplicates else ""
-    bound = min(3 / ok, 1.0)
-    return f"{text}; with 95 % confidence less than {bound:.2g} of all messages are lost"
-
-
-def _violated(counts: Counts, promises: Mapping[str, Any]) -> str:
-    clauses = []
-    lost = {finding: counts.get(finding, 0) for finding in Finding if finding in LOST}
-    total = sum(lost.values())
-    if total:
-        causes = ", ".join(
-            f"{count:,} {finding.value.removeprefix('lost: ')}"
-            for finding, count in lost.items()
-            if count
-        )
-        base = counts.get("ok", 0)
-        text = f"{_number(total, 'message')} lost ({causes})"
-        clauses.append(f"{text}, with {base:,} acknowledged")
-    clauses += [
-        f"{counts.get(finding, 0):,} {finding.value}"
-        for finding in Finding
-        if finding in broken_promises(promises) - LOST and counts.get(finding, 0)
-    ]
-    return "; ".join(clauses)
-
-
-def _inconclusive(counts: Counts, _promises: Mapping[str, Any]) -> str:
-    pending = counts.get(Finding.PENDING, 0)
-    if not counts.get("ok", 0):
-        text = "nothing was acknowledged, so nothing is proven"
-        return f"{text}; {_number(pending, 'message')} pending" if pending else text
-    return f"{_number(pending, 'message')} pending, with {counts['ok']:,} acknowledged"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

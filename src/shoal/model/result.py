@@ -155,7 +155,9 @@ class Metrics:
     duplication: float | None = None
     re_read_rate: float | None = None
     order: float | None = None
-    loss_rate_bound_95: float | None = None
+    loss_rate_bound_95: float | None = None  # if messages were lost independently of each other
+    batch_loss_rate_bound_95: float | None = None  # if batches were
+    batches: int = 0  # in which the acknowledged messages came that were delivered
     F: int = 0
     F_limit: int = 0
     K: int = 0

@@ -445,11 +445,25 @@ class PlainJudge:
             "harvest": _ratio(len(self.delivered & self.outcome.keys()), attempts),
             "completeness": _ratio(len(self.delivered & ok), len(ok)),
             "duplication": _ratio(deliveries - re_reads - len(self.delivered), deliveries),
+            "batches": self.batches(self.delivered & ok),
             "F": sum(abs(sorted(o).index(m) - n) for o in orders for n, m in enumerate(o)),
             "K": sum(a > b for order in orders for a, b in combinations(order, 2)),
             "latency_us": self.latencies(),
             "range_us": self.ranges(),
         }
+
+    def batches(self, messages: set[Message]) -> int:
+        """Messages of a stream that were sent or answered at the same time as the one before."""
+        count = 0
+        for m in messages:
+            before = max((n for n in messages if n[:3] == m[:3] and n < m), default=None)
+            own, other = self.best[m], self.best.get(before) if before else None
+            together = other is not None and (
+                own["sent_us"] == other["sent_us"]
+                or (own.get("acked_us") is not None and own["acked_us"] == other.get("acked_us"))
+            )
+            count += not together
+        return count
 
     def latencies(self) -> dict[str, dict[str, Any]]:
         samples: dict[str, list[int]] = {"e2e_intended": [], "e2e_actual": [], "producer": []}

@@ -1,0 +1,1 @@
+"""What an audit says: from counts to verdict, sentence and numbers."""
