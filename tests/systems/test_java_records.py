@@ -1,7 +1,11 @@
 """Our record codecs and Kafka's Java classes read what the other wrote, in every compression."""
 
-import pytest
+from uuid import UUID
 
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from shoal.lite.groups.records import CommittedOffset, encode_offset
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.columns import decode_columns
 from shoal.wire.compression import Codec
@@ -119,3 +123,17 @@ def test_transaction_markers_mean_the_same(java_records: JavaRecords, kind: Cont
     )
     assert java_records.decode_marker(ours) == f"{kind.name} 6"
     assert bytes(ours) == theirs
+
+
+def test_kafka_reads_the_topic_id_of_a_committed_offset(java_gateway: JavaGateway) -> None:
+    topic_id = UUID(int=1 << 64 | 7)
+    value = encode_offset(CommittedOffset(5, 2, "m", 3, None, topic_id))
+    kafka = java_gateway.jvm.org.apache.kafka
+    buffer = kafka.common.protocol.ByteBufferAccessor(
+        java_gateway.jvm.java.nio.ByteBuffer.wrap(value[2:])
+    )
+    read = kafka.coordinator.group.generated.OffsetCommitValue(buffer, value[1])
+    assert (read.offset(), read.leaderEpoch(), read.metadata()) == (5, 2, "m")
+    assert (read.commitTimestamp(), buffer.remaining()) == (3, 0)
+    assert read.topicId().getMostSignificantBits() == 1
+    assert read.topicId().getLeastSignificantBits() == 7

@@ -106,7 +106,7 @@ class BrokerCore:
         }
         self._is_following = False
         self._is_all_new = True
-        self._topics_went = False
+        self._deleted_topics: set[str] = set()
         self._changed: set[tuple[UUID, int]] = set()
         # When brokers that are not counted on any more were last, by the event loop's clock.
         self._left_s: dict[int, float] = {}
@@ -340,19 +340,27 @@ class BrokerCore:
             raise
 
     def _take_in(self, records: list[Record], *, begins_anew: bool) -> None:
+        before = self.state
         if begins_anew:
             self.state = ClusterState()
             self._is_all_new = True
         for record in records:
             if isinstance(record, BrokerRecord) and self.state.is_active(record.broker_id):
                 self._left_s[record.broker_id] = asyncio.get_running_loop().time()
+            if isinstance(record, TopicRemovedRecord):
+                self._deleted_topics.add(self.state.topic_names[record.topic_id])
             self.state.apply(record)
             if isinstance(record, PartitionRecord):
                 self._changed.add(record.key)
             elif isinstance(record, ConfigRecord):
                 self._is_all_new = True
-            elif isinstance(record, TopicRemovedRecord):
-                self._topics_went = True
+        if begins_anew:
+            # A snapshot does not say what was deleted.
+            self._deleted_topics |= {
+                name
+                for topic_id, name in before.topic_names.items()
+                if topic_id not in self.state.topic_names
+            }
         if self._is_following:
             self._follow()
 
@@ -371,9 +379,11 @@ class BrokerCore:
         self._follow_coordinators()
 
     def _follow_coordinators(self) -> None:
+        # Not those that begin now: what they load may be of topics created after the deletion.
+        shards = self.groups.shards()
         for host in self.coordinators.values():
             host.follow()
-        if self._topics_went:
-            self._topics_went = False
-            for shard in self.groups.active_shards():
-                shard.forget_missing_topics()
+        if self._deleted_topics:
+            deleted, self._deleted_topics = self._deleted_topics, set()
+            for shard in shards:
+                shard.forget_topics(deleted)

@@ -1,6 +1,7 @@
 """Committed offsets: by their records, by transactions, and until they expire."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
@@ -34,6 +35,7 @@ from shoal.wire.records import (
 from support.group_members import subscription
 
 KEY = OffsetKey("g", "t", 0)
+TOPIC_ID = UUID(int=1)
 HOUR_MS = 3_600_000
 
 
@@ -45,7 +47,7 @@ class Log:
     """A book that follows what is written."""
 
     def __init__(self) -> None:
-        self.book = OffsetBook()
+        self.book = OffsetBook({"t": TOPIC_ID}.get)
         self.end = 0
 
     def write(self, *values: bytes | None, producer_id: int = -1) -> Replayed:
@@ -169,8 +171,16 @@ def test_records_come_back() -> None:
     assert decode_group(encode_group(nobody)) == nobody
     assert decode_key(encode_group_key("g")) == GroupKey("g")
     assert decode_key(encode_offset_key(KEY)) == KEY
-    for value in (CommittedOffset(1, 2, "m", 3), CommittedOffset(1, -1, "m", 3, 4)):
+    for version, value in (
+        (1, CommittedOffset(1, -1, "m", 3, 4)),
+        (3, CommittedOffset(1, 2, "m", 3)),
+        (4, CommittedOffset(1, 2, "m", 3, None, TOPIC_ID)),
+    ):
+        assert encode_offset(value)[1] == version
         assert decode_offset(encode_offset(value)) == value
+    # The format with an expiry time has no place for a topic id.
+    expiring = CommittedOffset(1, -1, "m", 3, 4, TOPIC_ID)
+    assert decode_offset(encode_offset(expiring)) == expiring._replace(topic_id=None)
 
 
 def test_formats_of_other_ages() -> None:
@@ -178,6 +188,50 @@ def test_formats_of_other_ages() -> None:
     assert decode_offset(b"\x00\x00" + bytes(7) + b"\x05\x00\x01m" + bytes(8)).offset == 5
     flexible = bytes(7) + b"\x05" + b"\xff" * 4 + b"\x02m" + bytes(8) + b"\x01\x00\x10" + bytes(16)
     assert decode_offset(b"\x00\x04" + flexible).metadata == "m"
+    assert decode_offset(b"\x00\x04" + flexible).topic_id is None
+    assert decode_offset(b"\x00\x04" + flexible[:-1] + b"\x01").topic_id == TOPIC_ID
     assert decode_key(b"\x00\x03\x00\x01g") is None
     with pytest.raises(WireError):
         decode_offset(b"\x00\x09")
+
+
+@pytest.mark.parametrize(
+    ("committed_for", "topic_now", "counts"),
+    [
+        (TOPIC_ID, TOPIC_ID, True),
+        (TOPIC_ID, UUID(int=2), False),
+        (TOPIC_ID, None, False),
+        # A format without an id: whatever has the name.
+        (None, TOPIC_ID, True),
+        (None, None, False),
+    ],
+)
+def test_an_offset_counts_for_its_own_topic(
+    committed_for: UUID | None, topic_now: UUID | None, counts: bool
+) -> None:
+    log = Log()
+    topics: dict[str, UUID] = {} if topic_now is None else {"t": topic_now}
+    log.book = OffsetBook(topics.get)
+    log.write(encode_offset(CommittedOffset(5, -1, "", 0, None, committed_for)))
+    assert (log.book.get(*KEY) is not None) is counts
+    assert (list(log.book.of_group("g")) == [("t", 0)]) is counts
+    assert list(log.book.stale()) == ([] if counts else [KEY])
+    assert log.book.keys_of("g") == [KEY], "until it is removed"
+    # The same while a transaction may commit it.
+    log.write(None)
+    log.write(encode_offset(CommittedOffset(5, -1, "", 0, None, committed_for)), producer_id=1)
+    assert log.book.is_pending(*KEY) is counts
+    assert (log.book.pending_of("g") == {("t", 0)}) is counts
+    log.end_transaction(1, ControlType.COMMIT)
+    assert log.book.is_stale(KEY) is not counts
+
+
+def test_an_offset_without_a_topic_id_goes_with_the_topic_of_its_name() -> None:
+    log = Log()
+    log.write(committed(5))
+    log.book.disown({"other"})
+    assert log.book.get(*KEY) is not None
+    log.book.disown({"t"})
+    assert (log.book.get(*KEY), list(log.book.stale())) == (None, [KEY])
+    log.write(committed(6))
+    assert log.book.get(*KEY) is not None, "committed after the deletion"

@@ -7,6 +7,8 @@ Behaviour
   and after `offsets.commit.timeout.ms`: COORDINATOR_NOT_AVAILABLE.
 - UNKNOWN_TOPIC_OR_PARTITION for topics that there are not (UNKNOWN_TOPIC_ID by id),
   OFFSET_METADATA_TOO_LARGE above `offset.metadata.max.bytes`; the other partitions are committed.
+- An offset is stored with the id of its topic: one that is created again under the same name
+  begins without offsets.
 - Versions 2 to 4 may name a time to keep the offsets for.
 
 Versions
@@ -76,6 +78,7 @@ def judge_offsets(
                     metadata,
                     now_ms,
                     now_ms + kept_ms if kept_ms >= 0 else None,
+                    core.state.topics[name].topic_id,
                 )
     return commits, codes
 

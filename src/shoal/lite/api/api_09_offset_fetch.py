@@ -1,7 +1,8 @@
 """OffsetFetch (9), versions 1 to 10.
 
 Behaviour
-- Offsets that were committed; -1 where there are none, also for groups that there are not.
+- Offsets that were committed; -1 where there are none, also for groups that there are not, and
+  for a topic that was deleted, or created again, since they were committed.
 - Without topics: everything that the group has committed.
 - With `require_stable`, UNSTABLE_OFFSET_COMMIT for partitions that an open transaction may commit
   another offset for (KIP-447). Without it, what was committed before.

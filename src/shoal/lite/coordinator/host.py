@@ -84,6 +84,10 @@ class CoordinatorHost(Generic[ShardT]):
         """All that requests can be sent to now."""
         return [seat.shard for _, seat in sorted(self._seats.items()) if seat.is_active]
 
+    def shards(self) -> list[ShardT]:
+        """All shards, also those that are being loaded."""
+        return [shard for seat in self._seats.values() if (shard := seat.shard_or_none) is not None]
+
     @property
     def is_loading(self) -> bool:
         """Whether this broker leads partitions whose shards cannot be asked yet."""

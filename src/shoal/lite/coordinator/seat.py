@@ -108,6 +108,11 @@ class Seat(Generic[ShardT]):
             raise Refused(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
         return self._shard
 
+    @property
+    def shard_or_none(self) -> ShardT | None:
+        """The shard, also while it is being loaded."""
+        return None if self._is_over else self._shard
+
     # Beginning and end
 
     def load(self, shard: ShardT) -> None:

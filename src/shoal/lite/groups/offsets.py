@@ -5,13 +5,20 @@ Rules of this file:
   transactional batch says is pending until the marker of its producer says commit or abort.
 - Of two commits for a partition the one later in the log counts, also if a transaction that
   commits it ends later still.
+- An offset belongs to one topic, by its id. After the topic is deleted the offset is *stale*: it
+  counts as absent from that moment on, also for a topic that is created under the same name, and
+  is waiting for its removal. So is what a transaction commits for such a topic.
+- An offset without a topic id (a format of before, or one that has an expiry time) belongs to the
+  topic that has its name, until the coordinator hears that this topic is deleted (`disown`).
+  What it does not hear, because no coordinator was there, goes unnoticed for such offsets only.
 - An offset expires some time after the group has become empty, or after its commit in groups
   that have no members by nature, or whose members do not want its topic any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from shoal.lite.groups.group import CONSUMER, Group, State
 from shoal.lite.groups.records import (
@@ -27,6 +34,10 @@ from shoal.lite.log.header import BatchHeader
 from shoal.wire.records import ControlType, Record, decode_control
 
 Place = tuple[str, int]
+# The id of the topic that has a name now; None if there is none.
+TopicIdOf = Callable[[str], UUID | None]
+# No topic has it: the owner of offsets whose topic is deleted and was never known by its id.
+_NO_TOPIC = UUID(int=0)
 
 
 class Kept(NamedTuple):
@@ -38,16 +49,21 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class Replayed:
-    """What a batch changed: whose offsets, and groups that were written down (None: removed)."""
+    """What a batch changed: offsets, and groups that were written down (None: removed)."""
 
     groups: dict[str, StoredGroup | None] = field(default_factory=dict)
-    offsets_of: set[str] = field(default_factory=set)
+    offsets: set[OffsetKey] = field(default_factory=set)
+
+    @property
+    def offsets_of(self) -> set[str]:
+        return {key.group for key in self.offsets}
 
 
 class OffsetBook:
     """All offsets of the groups of a partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id_of: TopicIdOf) -> None:
+        self._topic_id_of = topic_id_of
         self._offsets: dict[str, dict[Place, Kept]] = {}
         # By producer, then group.
         self._pending: dict[int, dict[str, dict[Place, Kept]]] = {}
@@ -60,32 +76,67 @@ class OffsetBook:
 
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         kept = self._offsets.get(group, {}).get((topic, partition))
-        return None if kept is None else kept.committed
+        return None if kept is None or self._is_stale(topic, kept) else kept.committed
 
     def of_group(self, group: str) -> dict[Place, CommittedOffset]:
-        return {place: kept.committed for place, kept in self._offsets.get(group, {}).items()}
+        return {
+            place: kept.committed
+            for place, kept in self._offsets.get(group, {}).items()
+            if not self._is_stale(place[0], kept)
+        }
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
         """Whether a transaction that is open may commit an offset for a partition."""
         place = (topic, partition)
-        return any(place in open_.get(group, {}) for open_ in self._pending.values())
+        pending = (open_.get(group, {}).get(place) for open_ in self._pending.values())
+        return any(kept is not None and not self._is_stale(topic, kept) for kept in pending)
 
     def pending_of(self, group: str) -> set[Place]:
-        return {place for open_ in self._pending.values() for place in open_.get(group, {})}
+        return {
+            place
+            for open_ in self._pending.values()
+            for place, kept in open_.get(group, {}).items()
+            if not self._is_stale(place[0], kept)
+        }
+
+    # What is in the log, also of topics that are deleted
+
+    def keys_of(self, group: str) -> list[OffsetKey]:
+        return [OffsetKey(group, *place) for place in self._offsets.get(group, {})]
+
+    def record_offset(self, key: OffsetKey) -> int | None:
+        """Where the commit for a partition lies in the log."""
+        kept = self._offsets.get(key.group, {}).get((key.topic, key.partition))
+        return None if kept is None else kept.record_offset
+
+    def is_stale(self, key: OffsetKey) -> bool:
+        """Whether the offset for a partition is of a topic that is deleted."""
+        kept = self._offsets.get(key.group, {}).get((key.topic, key.partition))
+        return kept is not None and self._is_stale(key.topic, kept)
+
+    def stale(self) -> Iterator[OffsetKey]:
+        """Every offset of a topic that is deleted."""
+        for group, offsets in self._offsets.items():
+            for place, kept in offsets.items():
+                if self._is_stale(place[0], kept):
+                    yield OffsetKey(group, *place)
+
+    def _is_stale(self, topic: str, kept: Kept) -> bool:
+        topic_id = self._topic_id_of(topic)
+        return topic_id is None or kept.committed.topic_id not in {None, topic_id}
+
+    def disown(self, topics: Collection[str]) -> None:
+        """Topics of these names are deleted: what has no topic id belonged to them."""
+        books = [self._offsets, *self._pending.values()]
+        for offsets in (offsets for book in books for offsets in book.values()):
+            for place, kept in offsets.items():
+                if place[0] in topics and kept.committed.topic_id is None:
+                    committed = kept.committed._replace(topic_id=_NO_TOPIC)
+                    offsets[place] = kept._replace(committed=committed)
 
     def groups(self) -> set[str]:
         """Every group that has offsets, or may have when a transaction ends."""
         return set(self._offsets).union(*self._pending.values())
-
-    def topics(self) -> set[str]:
-        return {topic for offsets in self._offsets.values() for topic, _ in offsets}
-
-    def of_topics(self, topics: set[str]) -> Iterator[OffsetKey]:
-        """Every offset of these topics."""
-        for group, offsets in self._offsets.items():
-            for topic, partition in offsets:
-                if topic in topics:
-                    yield OffsetKey(group, topic, partition)
 
     # Records
 
@@ -100,7 +151,7 @@ class OffsetBook:
             key = None if record.key is None else decode_key(record.key)
             if isinstance(key, OffsetKey):
                 self._replay_offset(header, key, record)
-                replayed.offsets_of.add(key.group)
+                replayed.offsets.add(key)
             elif isinstance(key, GroupKey):
                 value = None if record.value is None else decode_group(record.value)
                 replayed.groups[key.group] = value
@@ -123,7 +174,7 @@ class OffsetBook:
 
     def _end_transaction(self, producer_id: int, replayed: Replayed, *, is_commit: bool) -> None:
         for group, pending in self._pending.pop(producer_id, {}).items():
-            replayed.offsets_of.add(group)
+            replayed.offsets.update(OffsetKey(group, *place) for place in pending)
             if not is_commit:
                 continue
             offsets = self._offsets.setdefault(group, {})
@@ -139,7 +190,7 @@ class OffsetBook:
         subscribed = group.subscriptions() if group.state is State.STABLE else None
         found = []
         pending = self.pending_of(group.group_id)
-        for place, committed in self.of_group(group.group_id).items():
+        for place, (committed, _) in self._offsets.get(group.group_id, {}).items():
             from_ms = _kept_from_ms(group, subscribed, place[0], committed)
             if from_ms is None or place in pending:
                 continue

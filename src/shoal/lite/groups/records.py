@@ -9,20 +9,25 @@ be read here, whichever version it used.
     group    0 protocol, generation, leader, members    1 rebalance time-outs    2 since when
              3 instance ids    4 flexible
 
-Values are written in version 3 (offsets that expire at a time of their own: 1), as Kafka does.
+Groups are written in version 3, as Kafka does, and offsets in version 4, with the id of their
+topic. Offsets that expire at a time of their own are written in version 1, the only one that has
+it; they have no topic id, nor has what older versions of this project wrote (3).
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
+from uuid import UUID
 
 from shoal.wire.errors import Malformed
-from shoal.wire.primitives import INT16, INT32, Cursor, put_count, put_string
+from shoal.wire.primitives import INT16, INT32, Cursor, put_count, put_string, put_tags
 
 NO_LEADER_EPOCH = -1
 _INT64 = Struct(">q")
 _OFFSET_KEYS = (0, 1)
 _GROUP_KEY = 2
-_OFFSET_VERSION = 3
+_OFFSET_VERSION = 4
+_OFFSET_VERSION_WITHOUT_ID = 3
 _EXPIRING_VERSION = 1
 _GROUP_VERSION = 3
 _LAST_VERSION = 4
@@ -33,6 +38,11 @@ _WITH_SINCE = 2
 _WITH_EPOCH = 3
 _WITH_INSTANCE = 3
 _FLEXIBLE = 4
+_TOPIC_ID = 0
+_OFFSET_TAGS: dict[int, Callable[[Cursor], UUID]] = {
+    _TOPIC_ID: lambda cursor: UUID(bytes=bytes(cursor.take(16, "topic id")))
+}
+_ZERO_ID = UUID(int=0)
 
 
 class OffsetKey(NamedTuple):
@@ -54,6 +64,8 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
     # Only commits of old clients, who name a time, have it.
     expire_ms: int | None = None
+    # Of which topic of that name; None in formats that have no place for it.
+    topic_id: UUID | None = None
 
 
 class StoredMember(NamedTuple):
@@ -98,15 +110,20 @@ def encode_group_key(group: str) -> bytes:
 
 
 def encode_offset(value: CommittedOffset) -> bytes:
-    expires = value.expire_ms is not None
-    output = bytearray(INT16.pack(_EXPIRING_VERSION if expires else _OFFSET_VERSION))
+    if value.expire_ms is not None:
+        version = _EXPIRING_VERSION
+    else:
+        version = _OFFSET_VERSION_WITHOUT_ID if value.topic_id is None else _OFFSET_VERSION
+    output = bytearray(INT16.pack(version))
     output += _INT64.pack(value.offset)
-    if not expires:
+    if version >= _WITH_EPOCH:
         output += INT32.pack(value.leader_epoch)
-    put_string(output, value.metadata, flexible=False)
+    put_string(output, value.metadata, flexible=version >= _FLEXIBLE)
     output += _INT64.pack(value.commit_ms)
     if value.expire_ms is not None:
         output += _INT64.pack(value.expire_ms)
+    if version >= _FLEXIBLE and value.topic_id is not None:
+        put_tags(output, [(_TOPIC_ID, value.topic_id.bytes)])
     return bytes(output)
 
 
@@ -156,7 +173,11 @@ def decode_offset(data: bytes) -> CommittedOffset:
     if version == _WITH_EXPIRY:
         expire_ms = cursor.fixed(_INT64, "expiry time")[0]
         expire_ms = None if expire_ms < 0 else expire_ms
-    return CommittedOffset(offset, epoch, metadata, commit_ms, expire_ms)
+    tags = cursor.tags("offset", _OFFSET_TAGS) if version >= _FLEXIBLE else {}
+    topic_id = tags.get(_TOPIC_ID, _ZERO_ID)
+    return CommittedOffset(
+        offset, epoch, metadata, commit_ms, expire_ms, None if topic_id == _ZERO_ID else topic_id
+    )
 
 
 def decode_group(data: bytes) -> StoredGroup:

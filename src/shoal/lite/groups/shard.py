@@ -3,6 +3,10 @@
 The thin shell around `Groups` and `OffsetBook`: what the machine wants written and answered is
 done here. Offsets change by what is committed in the log only; a request that changes them is
 judged and written in one step, so the log has the order in which requests were judged.
+
+Offsets are also removed without a request: when they expire, and when their topic is deleted. Such
+a removal is written only while the log has nothing newer for the key, nor is about to: it must not
+follow a commit that it knows nothing of.
 """
 
 import asyncio
@@ -12,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from shoal.lite.codes import Code, Refused
 from shoal.lite.coordinator.host import Home
@@ -60,7 +65,7 @@ class GroupShard:
         self._home = home
         self._seat = seat
         self._loop = asyncio.get_running_loop()
-        self.book = OffsetBook()
+        self.book = OffsetBook(self._topic_id_of)
         self._groups = Groups(
             group_settings(home.layers),
             new_id=lambda: str(uuid.uuid4()),
@@ -72,8 +77,11 @@ class GroupShard:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._expiry_timer: RepeatingCall | None = None
-        # Offsets of transactions that are written and not committed in the log yet.
+        # Offsets that are written and not committed in the log yet; those of transactions apart.
+        self._committing: Counter[OffsetKey] = Counter()
         self._unsettled: Counter[OffsetKey] = Counter()
+        # Topics that were deleted while this shard is being loaded.
+        self._deleted_topics: set[str] = set()
 
     # As a shard
 
@@ -87,6 +95,8 @@ class GroupShard:
             # The machine knows its groups better than the log does.
             for group in replayed.offsets_of:
                 self._groups.on_offsets_changed(_now(), group)
+            # A topic may be deleted while offsets of it are on their way.
+            self._clean([key for key in replayed.offsets if self.book.is_stale(key)])
             return
         for group, stored in replayed.groups.items():
             if stored is None:
@@ -103,7 +113,7 @@ class GroupShard:
             self._groups.on_offsets_changed(now, group)
         self._settle()
         self._expiry_timer = call_every("offset expiry", self._expiry_pause_s, self._expire)
-        self.forget_missing_topics()
+        self.forget_topics(())
 
     def stop(self) -> None:
         self._is_active = False
@@ -160,11 +170,10 @@ class GroupShard:
         if group is None:
             raise Refused(Code.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         self._groups.begin_delete(group_id)
-        keys = [OffsetKey(group_id, *place) for place in self.book.of_group(group_id)]
-        await self._remove(group, keys)
+        await self._remove(group, self.book.keys_of(group_id))
 
     async def delete_offsets(self, keys: Iterable[OffsetKey]) -> None:
-        records = [_tombstone(key) for key in keys if self.book.get(*key) is not None]
+        records = [_tombstone(key) for key in keys if self.book.record_offset(key) is not None]
         if records:
             await self._append(records)
 
@@ -193,7 +202,9 @@ class GroupShard:
     ) -> "asyncio.Future[None]":
         """Write offsets down; done when they count. `Refused` if they may not be committed."""
         self._groups.check_commit(_now(), group, identity, is_transactional=False)
-        return self._append(_commits(group, offsets))
+        future = self._append(_commits(group, offsets))
+        _count_until_done(self._committing, future, [OffsetKey(group, *p) for p in offsets])
+        return future
 
     def commit_in_transaction(
         self,
@@ -215,19 +226,25 @@ class GroupShard:
             guard=guard,
         )
         keys = [OffsetKey(group, *place) for place in offsets]
-        self._unsettled.update(keys)
-        future.add_done_callback(lambda _: self._unsettled.subtract(keys))
+        for counter in (self._committing, self._unsettled):
+            _count_until_done(counter, future, keys)
         return future
 
     def is_unstable(self, key: OffsetKey) -> bool:
         """Whether a transaction may yet commit another offset for a partition."""
-        return self._unsettled[key] > 0 or self.book.is_pending(*key)
+        return key in self._unsettled or self.book.is_pending(*key)
 
-    def forget_missing_topics(self) -> None:
-        """Remove the offsets of topics that were deleted."""
-        missing = self.book.topics() - self._home.state.topics.keys()
-        if missing:
-            self._clean(list(self.book.of_topics(missing)))
+    def forget_topics(self, deleted: Collection[str]) -> None:
+        """Remove the offsets of topics that were deleted, also where the name is in use again."""
+        self._deleted_topics.update(deleted)
+        if self._is_active:
+            self.book.disown(self._deleted_topics)
+            self._deleted_topics.clear()
+            self._clean(list(self.book.stale()))
+
+    def _topic_id_of(self, name: str) -> UUID | None:
+        topic = self._home.state.topics.get(name)
+        return None if topic is None else topic.topic_id
 
     # Expiry
 
@@ -253,18 +270,30 @@ class GroupShard:
             return False
         if self.book.pending_of(group.group_id):
             return False
-        return expired_count == len(self.book.of_group(group.group_id))
+        if any(key.group == group.group_id for key in self._committing):
+            return False
+        return expired_count == len(self.book.keys_of(group.group_id))
 
     def _clean(self, keys: Sequence[OffsetKey]) -> None:
         for start in range(0, len(keys), _REMOVED_AT_ONCE):
-            some = keys[start : start + _REMOVED_AT_ONCE]
-            self._spawn(self.delete_offsets(some))
+            some = {key: self.book.record_offset(key) for key in keys[start:][:_REMOVED_AT_ONCE]}
+            self._spawn(self._remove_unwanted(some))
 
     def _spawn(self, work: Any) -> None:
         # What was not removed is found again when offsets expire the next time.
         task = run_once("removal of offsets", _tried(work), on_failure=log_only)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _remove_unwanted(self, places: Mapping[OffsetKey, int | None]) -> None:
+        """Remove offsets, by where they lie in the log, unless something newer came."""
+        records = [
+            _tombstone(key)
+            for key, offset in places.items()
+            if self.book.record_offset(key) == offset and key not in self._committing
+        ]
+        if records:
+            await self._append(records)
 
     # Doing what the machine wants
 
@@ -333,6 +362,21 @@ def _commits(group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> 
         NewRecord(encode_offset_key(OffsetKey(group, *place)), encode_offset(committed))
         for place, committed in offsets.items()
     ]
+
+
+def _count_until_done(
+    counter: Counter[OffsetKey], future: "asyncio.Future[None]", keys: Sequence[OffsetKey]
+) -> None:
+    """Count what is on its way; a key that is not has no entry."""
+    counter.update(keys)
+
+    def on_done(_: "asyncio.Future[None]") -> None:
+        counter.subtract(keys)
+        for key in keys:
+            if counter[key] <= 0:
+                del counter[key]
+
+    future.add_done_callback(on_done)
 
 
 def _tombstone(key: OffsetKey) -> NewRecord:
