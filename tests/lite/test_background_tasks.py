@@ -71,6 +71,21 @@ async def test_a_housekeeper_continues_after_an_unexpected_error() -> None:
     await housekeeper.stop()
 
 
+async def test_housekeeping_is_done_however_often_the_metadata_changes() -> None:
+    partitions = FailingOnce()
+    partitions.calls = 1
+    housekeeper = Housekeeper(partitions, on_failed=lambda _: None)
+    housekeeper.configure(200)
+    housekeeper.start()
+    for _ in range(500):
+        housekeeper.configure(200)
+        await asyncio.sleep(0.01)
+        if partitions.calls >= 6:
+            break
+    assert partitions.calls >= 6
+    await housekeeper.stop()
+
+
 async def test_a_replica_fetcher_continues_after_an_unexpected_error() -> None:
     partitions = FailingOnce()
     fetcher = ReplicaFetcher(

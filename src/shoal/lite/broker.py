@@ -26,6 +26,7 @@ from shoal.lite.request_log import RequestLog
 from shoal.lite.spec import BrokerSpec
 from shoal.lite.trace import tracer
 from shoal.lite.trace.frames import heard, stamped
+from shoal.lite.unserved import GROUP_REQUESTS
 from shoal.model.errors import SystemFailure
 from shoal.runtime.tasks import RepeatingCall, call_every, report_unhandled_errors, run_awaited
 from shoal.wire.api_keys import ApiKey
@@ -125,8 +126,9 @@ class Broker:
             self._watch.entered(connection)
 
     def _look_after_connections(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._watch.look(self._connections, self.core.layers, loop.time())
+        now_s = asyncio.get_running_loop().time()
+        self._watch.look(self._connections, self.core.layers, now_s)
+        self.core.unserved.look(now_s)
 
     # For connections
 
@@ -148,11 +150,15 @@ class Broker:
             is_served = api is not None and api.least <= header.api_version <= api.most
             self._request_log.note(request, header, is_served=is_served)
         if api is None:
+            self.core.unserved.report_request(header, "no version is")
             raise HangUp(f"{header.api_key.name} is not served")
         if not api.least <= header.api_version <= api.most:
             if header.api_key == ApiKey.API_VERSIONS:
                 return refuse_version(header.correlation_id)
+            self.core.unserved.report_request(header, f"versions {api.least} to {api.most} are")
             raise HangUp(f"version {header.api_version} of {header.api_key.name} is not served")
+        if header.api_key in GROUP_REQUESTS:
+            self.core.unserved.on_group_request(header, client_host)
         full = Request(request, header, client_host)
         if self.request_faults and (fault := self.request_faults.take(header)) is not None:
             return gone_wrong(fault, api, self.core, full)

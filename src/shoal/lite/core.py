@@ -54,9 +54,10 @@ from shoal.lite.raft.model import ReplicaKey
 from shoal.lite.refusals import Refusals
 from shoal.lite.replicas import Replicas
 from shoal.lite.shutdown_marker import ShutdownMarker, current_boot_id
-from shoal.lite.spec import BrokerSpec
+from shoal.lite.spec import BrokerSpec, own_settings
 from shoal.lite.trace import tracer
 from shoal.lite.transactions.service import Transactions
+from shoal.lite.unserved import UnservedReports
 from shoal.model.errors import SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import Backoff, keep_running
@@ -84,6 +85,8 @@ class BrokerCore:
     def __init__(self, spec: BrokerSpec, on_dismissed: Callable[[], None]) -> None:
         """`on_dismissed` is called if the cluster wants this process no more."""
         self.spec = spec
+        # What this broker was started with, by Apache Kafka's names.
+        self._static = spec.properties
         self._lock = lock_folder(spec.path)
         check_identity(spec.path, spec.cluster_id, spec.broker_id)
         self._on_dismissed = on_dismissed
@@ -121,6 +124,7 @@ class BrokerCore:
         self.replica_sessions: dict[int, ReplicaSession] = {}
         self._producer_ids: Iterable[int] = iter(())
         self.refusals = Refusals()
+        self.unserved = UnservedReports()
 
     @property
     def broker_id(self) -> int:
@@ -137,13 +141,14 @@ class BrokerCore:
         return Layers(
             dynamic=self.state.broker_configs(str(self.spec.broker_id)),
             dynamic_default=self.state.broker_configs(ALL_BROKERS),
-            static=self.spec.properties,
+            static=self._static,
         )
 
     # Starting and ending
 
     async def register(self, port: int) -> None:
         """Become a broker of the cluster, fenced, with all replicas open. `port` is for clients."""
+        self._static = own_settings(self.spec, port) | self.spec.properties
         self.controller.start()
         if tracer.current is not None:
             tracer.current.event("registers with the controller")

@@ -45,14 +45,12 @@ class Housekeeper:
 
     def configure(self, retention_check_ms: int) -> None:
         """Follow `log.retention.check.interval.ms`."""
+        # The timer asks for its pause before each turn. It is not armed again here: with metadata
+        # that changes often it would never fire.
         self._retention_s = retention_check_ms / 1000
-        if self._timer is not None:
-            self.start()
 
     def start(self) -> None:
         """Look every so often from now on."""
-        if self._timer is not None:
-            self._timer.cancel()
         self._timer = call_every("housekeeping", self._pause_s, self._tick)
 
     def _pause_s(self) -> float:

@@ -135,3 +135,15 @@ class SupervisorSpec:
     @classmethod
     def from_json(cls, text: str) -> "SupervisorSpec":
         return cls(**json.loads(text))
+
+
+def own_settings(spec: BrokerSpec, port: int) -> dict[str, str]:
+    """What a broker is, as settings of Apache Kafka: its id, where it listens, its folder."""
+    return {
+        "process.roles": "broker",
+        "node.id": str(spec.broker_id),
+        "broker.id": str(spec.broker_id),
+        "listeners": f"PLAINTEXT://{spec.host}:{port}",
+        "advertised.listeners": f"PLAINTEXT://{spec.advertised_host}:{port}",
+        "log.dirs": str(spec.path),
+    }

@@ -13,6 +13,7 @@ Versions
   to the client (KIP-890). 6 share groups may be asked for (KIP-932), which there are not.
 """
 
+import asyncio
 from typing import Any
 
 from shoal.lite.api.registry import Answer, Request, register
@@ -28,10 +29,25 @@ _FIRST_BATCHED = 4
 async def handle(core: BrokerCore, request: Request) -> Answer:
     body = request.body()
     kind = getattr(body, "key_type", 0)
-    if request.version < _FIRST_BATCHED:
-        return request.answer(**await _found(core, kind, body.key))
-    keys = body.coordinator_keys
-    return request.answer(coordinators=[await _found(core, kind, key) for key in keys])
+    keys = [body.key] if request.version < _FIRST_BATCHED else body.coordinator_keys
+    found = [await _found(core, kind, key) for key in keys]
+    if kind == KeyType.GROUP:
+        _note_lookups(core, request, found)
+    return (
+        request.answer(**found[0])
+        if request.version < _FIRST_BATCHED
+        else request.answer(coordinators=found)
+    )
+
+
+def _note_lookups(core: BrokerCore, request: Request, found: list[dict[str, Any]]) -> None:
+    """A group whose coordinator is this very broker is expected to be heard of here."""
+    now_s = asyncio.get_running_loop().time()
+    for each in found:
+        if each["node_id"] == core.broker_id:
+            core.unserved.on_lookup(
+                request.header, request.client_host, group=each["key"], now_s=now_s
+            )
 
 
 async def _found(core: BrokerCore, kind: int, key: str) -> dict[str, Any]:
