@@ -99,6 +99,8 @@ class GroupJudge:
     def _is_aborted_read(self) -> Bools:
         """Of an attempt that failed itself, or of a transaction that was to be held back."""
         failed: Bools = self.delivered & (self.outcome == FAILED)
+        if not failed.any():
+            return failed
         return failed & (self.view.refused | self._is_withheld())
 
     def _is_withheld(self) -> Bools:

@@ -239,6 +239,9 @@ class CellView:
     @cached_property
     def _is_unproven(self) -> Bools:
         """Which rows of attempts name an offset that is no evidence."""
+        rows = self.attempt_rows
+        if not ((rows["acked_us"] == NONE) & (rows["offset"] != NONE)).any():
+            return np.zeros(len(rows["offset"]), dtype=np.bool_)  # as in every run of ours
         committed, members = self.delivered_to_anyone, self.memberships
         if members is not None and self.setting.delivered_transactions is not None:
             seen = self.setting.delivered_transactions
@@ -366,6 +369,8 @@ class CellView:
         """Places that have an order: of attempts, and not where a scan shows nothing."""
         known = self.source_places if cluster == "source" else self.target_places
         in_log = self.in_source if cluster == "source" else self.in_target
+        if len(known.slots) == np.count_nonzero(in_log & (self.outcome != NEVER)):
+            return known  # all are attempts, each at the one place where the scan found it
         kept = self.outcome[known.slots] != NEVER
         absent = np.flatnonzero(~in_log[known.slots])
         slots = known.slots[absent]

@@ -1,9 +1,10 @@
 """How many batches the messages came in that a group received: the samples of a bound per batch.
 
 Ledgers do not name the batch of a message. Neighbours of a stream that were sent at the same
-time, or acknowledged at the same time, are taken as one batch: both drivers hand over and answer
-messages in batches. Where several lanes share a source partition a batch spans lanes, so of those
-lanes the one with the most batches counts. Both err towards fewer batches, and a wider bound.
+time, or acknowledged at the same time, are taken as one batch: the driver `raw` sends and answers
+whole batches. Where several lanes share a source partition a batch spans lanes, so of those
+lanes the one with the most batches counts. The driver `confluent` leaves batching to librdkafka, so
+there a batch may hold several such groups (see docs/gaps.md).
 """
 
 from collections import defaultdict
