@@ -273,6 +273,7 @@ def _told(status: "MirrorStatus", name: str = "") -> str:
         (counts.already_there, "records were there"),
         (counts.trimmed + counts.closed_gaps + counts.split, "batches packed anew"),
         (counts.restamped, "batches re-encoded with the source's append times"),
+        (counts.converted, "batches re-encoded from message format 0 or 1"),
         (counts.damaged, "damaged batches read"),
         (counts.lost, "offsets LOST at the source before they were copied"),
         (counts.displaced, "batches displaced: SOMEBODY ELSE writes to the target"),

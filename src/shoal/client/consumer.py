@@ -11,6 +11,7 @@ Rules of this file:
 - Positions move to the end of a batch when it is handed out, past control and void batches too.
 - A raw item is a batch as it is stored. Only one that begins before the position, which is the
   first one after a start or a seek, is re-encoded without the records before it (KIP-712).
+  Messages of the formats 0 and 1 are converted to batches.
 - What must not pass in silence is raised: a position that the log does not hold (unless
   `auto.offset.reset` says where to go on), a batch that contradicts its checksum
   (`check.crcs`), a topic that was deleted and made again.
@@ -40,8 +41,9 @@ from shoal.client.offsets import list_offsets
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import Batch, iter_batches
+from shoal.wire.batch import Batch
 from shoal.wire.fetch import FetchedPartition
+from shoal.wire.message_sets import read_batches
 from shoal.wire.re_encode import trim
 from shoal.wire.records import Record, decode_records
 
@@ -238,7 +240,7 @@ class RawConsumer:
         sieve = Sieve(part.aborted)
         position = self._positions[tp]
         accepted = []
-        for batch in iter_batches(part.records):
+        for batch, _ in read_batches(part.records):
             if batch.last_offset < position:
                 continue
             if self._core.config.check_crcs:

@@ -134,7 +134,7 @@ class PartitionMirror(Intake):
     in_flight_limit: int = IN_FLIGHT_LIMIT
     offsets: MapWriter | None = None  # where each source offset went
     declare: Declare | None = None
-    # Topics of which the log says already why their batches are re-encoded; shared.
+    # What the log says already about topics whose batches are re-encoded; shared.
     announced: set[str] = field(default_factory=set)
     # Batches above it are known to be refused by the target; 0 for none.
     limit_bytes: int = 0

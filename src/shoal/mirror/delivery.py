@@ -12,7 +12,8 @@ Rules:
 - A target forgets an idempotent producer so long after the *timestamps* of its records
   (`producer.id.expiration.ms`, a day): a copy of older records has nothing that keeps a second
   process, or a repetition, from writing them twice. It is delivered otherwise, and that is said.
-- Records count as old an hour before that time: they are still to be copied.
+- Records count as old an hour before that time: they are still to be copied. Messages of format
+  0 have no timestamps, and no target remembers who wrote them.
 """
 
 import logging
@@ -28,15 +29,19 @@ from shoal.client.errors import ClientError
 from shoal.mirror.beginning import start_offsets
 from shoal.mirror.modes import AUTO, COMPARE_AND_APPEND, IDEMPOTENT, TRANSACTIONAL
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import HEADER_SIZE, LENGTH_END
+from shoal.wire.batch import HEADER_SIZE, LENGTH_END, NO_TIMESTAMP
 from shoal.wire.compare_and_append import FEATURE
 
 EXPIRATION: Final = "producer.id.expiration.ms"
 _MARGIN_MS: Final = 3_600_000
 # Of each partition, to see how old its first records are.
 _LOOK_BYTES: Final = 65_536
-_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_TIMESTAMP: Final = struct.Struct(">q")
+# In a batch, and in a message of format 1; format 0 has none.
 _MAX_TIMESTAMP_AT: Final = 35
+_TIMESTAMP_AT: Final = 18
+_MAGIC_AT: Final = 16
+_LEAST_MESSAGE_BYTES: Final = 26
 _LENGTH: Final = struct.Struct(">i")
 
 _log = logging.getLogger(__name__)
@@ -125,8 +130,14 @@ class Chooser:
 def _timestamps(records: memoryview) -> Iterator[int]:
     """The latest times of the batches in what was fetched, of which the last may be cut."""
     position = 0
-    while position + HEADER_SIZE <= len(records):
-        yield _MAX_TIMESTAMP.unpack_from(records, position + _MAX_TIMESTAMP_AT)[0]
+    while position + _LEAST_MESSAGE_BYTES <= len(records):
+        magic = records[position + _MAGIC_AT]
+        if magic == 0:
+            yield NO_TIMESTAMP
+        elif magic == 1:
+            yield _TIMESTAMP.unpack_from(records, position + _TIMESTAMP_AT)[0]
+        elif position + HEADER_SIZE <= len(records):
+            yield _TIMESTAMP.unpack_from(records, position + _MAX_TIMESTAMP_AT)[0]
         position += LENGTH_END + max(0, _LENGTH.unpack_from(records, position + 8)[0])
 
 

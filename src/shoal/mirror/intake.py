@@ -7,6 +7,7 @@ Rules:
 - A stock target drops the source's timestamp type. The append time becomes the create time of
   the records, whatever the type of the target's topic is now: that may change at any moment, and
   old create times would let retention delete what was just copied.
+- Messages of the formats 0 and 1 are converted to batches (`shoal.wire.message_sets`).
 - Aborted and control batches are dropped by their headers.
 - A batch that cannot be read parks the partition, or is read again after a while, as told.
 """
@@ -23,7 +24,8 @@ from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import dense_copy, records_from
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import LOG_APPEND_TIME, Batch, iter_batches, sequence_after
+from shoal.wire.batch import LOG_APPEND_TIME, Batch, sequence_after
+from shoal.wire.message_sets import OLD_FORMATS, read_batches
 from shoal.wire.re_encode import with_append_time
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ class Counts:
     trimmed: int = 0  # re-encoded: the fetch began inside the batch
     closed_gaps: int = 0  # re-encoded: compaction had taken records away
     restamped: int = 0  # re-encoded: the source's append time became the create time
+    converted: int = 0  # re-encoded: the source has them in message format 0 or 1
     split: int = 0  # re-encoded: pieces beyond the first of a batch that was too large
     changed: int = 0  # by the handler
     dropped_by_handler: int = 0
@@ -97,9 +100,12 @@ class Intake:
             self._old_before_ms = now_ms - self.forgets_after_ms
         sieve = Sieve(aborted)
         try:
-            for batch in iter_batches(records):
+            for batch, stored_format in read_batches(records):
                 if batch.last_offset >= self.position and self.parked is None:
-                    self._take(batch, sieve.judge(batch))
+                    is_converted = stored_format in OLD_FORMATS
+                    if is_converted:
+                        self._count_conversion(stored_format)
+                    self._take(batch, sieve.judge(batch), is_converted=is_converted)
         except WireError as error:
             self._found_damage(self.position, error)
             return False
@@ -143,7 +149,7 @@ class Intake:
             text = "%s: the source's batch at offset %d is damaged and is read again: %s"
             _log.error(text, self.partition, offset, error)
 
-    def _take(self, batch: Batch, standing: Standing) -> None:
+    def _take(self, batch: Batch, standing: Standing, *, is_converted: bool = False) -> None:
         # Kept before the header is edited, which forgets it.
         base_offset, next_offset = batch.base_offset, batch.next_offset
         self.source_epoch = max(self.source_epoch, batch.leader_epoch)
@@ -163,7 +169,7 @@ class Intake:
             if ready is not None:
                 if ready is not complete and ready.record_count != sum(s.records for s in spans):
                     spans = [Span(source_offset, next_offset - source_offset, ready.record_count)]
-                is_new = ready is complete is not batch
+                is_new = ready is complete and (is_converted or complete is not batch)
                 if not self._accept(Group([ready], spans, source_offset, next_offset, is_new)):
                     return
         self.position = next_offset
@@ -191,14 +197,23 @@ class Intake:
         return copied
 
     def _announce_append_times(self) -> None:
-        topic = self.partition.topic
-        if topic not in self.announced:
-            self.announced.add(topic)
-            _log.warning(
-                "%s has message.timestamp.type LogAppendTime: its batches are re-encoded, with "
-                "the source's append times as create times at the target",
-                topic,
-            )
+        self._announce(
+            f"{self.partition.topic} has message.timestamp.type LogAppendTime: its batches are "
+            "re-encoded, with the source's append times as create times at the target"
+        )
+
+    def _count_conversion(self, stored_format: int) -> None:
+        self.counts.converted += 1
+        self._announce(
+            f"{self.partition.topic} holds messages of format {stored_format}, from before Kafka "
+            "0.11: they are re-encoded as record batches of format 2"
+        )
+
+    def _announce(self, text: str) -> None:
+        """Say something once, for all partitions of a topic."""
+        if text not in self.announced:
+            self.announced.add(text)
+            _log.warning("%s", text)
 
     def _handled(self, batch: Batch | None) -> Batch | None:
         if batch is None or self.handler is None:

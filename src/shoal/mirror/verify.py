@@ -32,8 +32,9 @@ from shoal.mirror.naming import Naming
 from shoal.mirror.routes import Route
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch, iter_batches
+from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
 from shoal.wire.errors import CorruptBatch
+from shoal.wire.message_sets import read_batches
 from shoal.wire.records import Record, decode_records
 
 
@@ -121,7 +122,7 @@ class _Log:
                 part.error_code, topic=tp.topic, partition=tp.partition, offset=position
             )
         sieve = Sieve(part.aborted)
-        for batch in iter_batches(part.records):
+        for batch, _ in read_batches(part.records):
             standing = sieve.judge(batch)
             if batch.last_offset < position or batch.base_offset >= self.end:
                 continue

@@ -274,20 +274,29 @@ def iter_batches(record_set: memoryview, *, base_position: int = 0) -> Iterator[
     where the record set begins, for the positions in errors.
     """
     position = 0
-    end = len(record_set)
-    while end - position > 16:
-        length = _INT32.unpack_from(record_set, position + 8)[0]
-        magic = record_set[position + 16]
-        if magic != MAGIC:
-            raise _unsupported_magic(magic, base_position + position)
-        if length < LEAST_BATCH_LENGTH:
-            message = f"a batch cannot be {length} bytes long after its length"
-            raise Malformed(message, position=base_position + position + 8)
-        next_position: int = position + LENGTH_END + length
-        if next_position > end:
+    while True:
+        batch = batch_at(record_set, position, base_position=base_position)
+        if batch is None:
             return
-        yield Batch(record_set[position:next_position], base_position=base_position + position)
-        position = next_position
+        yield batch
+        position += batch.size
+
+
+def batch_at(record_set: memoryview, position: int, *, base_position: int = 0) -> Batch | None:
+    """The batch that begins at a position of a record set; None if it is cut."""
+    if len(record_set) - position <= 16:
+        return None
+    length = _INT32.unpack_from(record_set, position + 8)[0]
+    magic = record_set[position + 16]
+    if magic != MAGIC:
+        raise _unsupported_magic(magic, base_position + position)
+    if length < LEAST_BATCH_LENGTH:
+        message = f"a batch cannot be {length} bytes long after its length"
+        raise Malformed(message, position=base_position + position + 8)
+    next_position: int = position + LENGTH_END + length
+    if next_position > len(record_set):
+        return None
+    return Batch(record_set[position:next_position], base_position=base_position + position)
 
 
 def _unsupported_magic(magic: int, position: int) -> Malformed:
