@@ -10,35 +10,11 @@ SOURCE = Path(__file__).parents[2] / "src"
 HOME = "shoal/runtime/tasks.py"
 STARTERS = {"create_task", "ensure_future", "TaskGroup", "Thread", "InheritableThread", "Timer"}
 ALLOWED: dict[str, str] = {
-    "shoal/client/consumer.py": "not moved yet",
-    "shoal/client/group_consumer.py": "not moved yet",
-    "shoal/client/membership.py": "not moved yet",
-    "shoal/client/pool.py": "not moved yet",
-    "shoal/client/producer.py": "not moved yet",
-    "shoal/client/race.py": "not moved yet",
-    "shoal/client/sender.py": "not moved yet",
-    "shoal/client/silence.py": "not moved yet",
-    "shoal/experiment/alone.py": "not moved yet",
-    "shoal/faults/executor.py": "not moved yet",
-    "shoal/faults/network.py": "not moved yet",
-    "shoal/mirror/command.py": "not moved yet",
-    "shoal/mirror/flow.py": "not moved yet",
-    "shoal/mirror/runner.py": "not moved yet",
-    "shoal/net/control.py": "not moved yet",
-    "shoal/net/proxy.py": "not moved yet",
-    "shoal/pipeline/placement.py": "not moved yet",
-    "shoal/pipeline/session.py": "not moved yet",
-    "shoal/pipeline/source/reading.py": "not moved yet",
-    "shoal/systems/meters.py": "not moved yet",
-    "shoal/workers/control.py": "not moved yet",
-    "shoal/workers/mirror_team.py": "not moved yet",
-    "shoal/workers/supervisor.py": "not moved yet",
-    "shoal/workers/watchdog.py": "not moved yet",
-    "shoal/workload/chores.py": "not moved yet",
-    "shoal/workload/consumer.py": "not moved yet",
-    "shoal/workload/fetcher.py": "not moved yet",
-    "shoal/workload/librdkafka.py": "not moved yet",
-    "shoal/workload/scan.py": "not moved yet",
+    "shoal/mirror/command.py": "a TaskGroup, which its owner awaits and whose error it raises; "
+    "and a timer that ends the process",
+    "shoal/pipeline/placement.py": "a thread of PySpark's own kind, which carries its session "
+    "along; whatever it raises is how the worker ended",
+    "shoal/workload/fetcher.py": "a TaskGroup, which its owner awaits and whose error it raises",
 }
 
 

@@ -1,6 +1,7 @@
 """No background work dies silently: each policy, each way to start work, and what passes."""
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import Callable
@@ -116,6 +117,19 @@ async def test_cancelled_work_is_not_a_failure() -> None:
     assert count_of("cancelled work") == 0
 
 
+async def test_work_may_be_cancelled_before_it_begins() -> None:
+    async def work() -> None:
+        raise AssertionError("it has begun")
+
+    task = tasks.run_once("work not begun", work(), on_failure=tasks.log_only)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    await asyncio.sleep(0)
+    gc.collect()  # a coroutine that was never awaited would warn, which is an error here
+    assert count_of("work not begun") == 0
+
+
 async def test_awaited_work_gives_result_and_error_to_its_owner() -> None:
     async def give(error: Exception | None) -> int:
         if error is not None:
@@ -163,6 +177,26 @@ async def test_a_timer_continues_after_a_failed_call(caplog: pytest.LogCaptureFi
     assert calls == seen
     assert count_of("timer") == 1
     assert len(lines_of(caplog, "timer")) == 1
+
+
+async def test_a_timer_continues_though_its_pause_cannot_be_told() -> None:
+    calls = asked = 0
+
+    def pause_s() -> float:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise LookupError("odd")
+        return 0.001
+
+    def work() -> None:
+        nonlocal calls
+        calls += 1
+
+    timer = tasks.call_every("timer without a pause", pause_s, work)
+    await wait_for(lambda: calls >= 3)
+    timer.cancel()
+    assert count_of("timer without a pause") == 1
 
 
 async def test_a_timer_may_cancel_itself() -> None:

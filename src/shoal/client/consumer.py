@@ -41,6 +41,7 @@ from shoal.client.offsets import list_offsets
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import Batch
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.message_sets import read_batches
@@ -188,7 +189,7 @@ class RawConsumer:
                 continue
             self._asked[node] = positions
             work = self._search if node == _SEARCH else partial(self._fetch, node)
-            self._fetches[node] = asyncio.create_task(work(positions))
+            self._fetches[node] = run_awaited("fetch", work(positions))
 
     async def _search(self, positions: Mapping[TopicPartition, int]) -> Fetched:
         for tp in positions:

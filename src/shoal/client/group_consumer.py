@@ -38,6 +38,7 @@ from shoal.client.nearest import ReadPlaces
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 
 Partitions = frozenset[TopicPartition]
 Callback = Callable[[Partitions], Awaitable[None] | None]
@@ -140,8 +141,8 @@ class GroupConsumer:
 
     async def _read(self, patience_s: float) -> list[RawBatch]:
         """Batches, or none when the time is over or the group rebalances."""
-        reading = asyncio.create_task(self._consumer.poll(round(patience_s * 1000)))
-        waking = asyncio.create_task(self._membership.needs_join.wait())
+        reading = run_awaited("poll", self._consumer.poll(round(patience_s * 1000)))
+        waking = run_awaited("wait for a rebalance", self._membership.needs_join.wait())
         try:
             await asyncio.wait({reading, waking}, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():

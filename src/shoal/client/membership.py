@@ -34,6 +34,7 @@ from shoal.client.group_protocol import (
 )
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_once
 from shoal.wire.api_keys import ApiKey
 
 # A coordinator answers a JoinGroup within the rebalance time-out, and needs a moment for it.
@@ -216,7 +217,16 @@ class Membership:
 
     def _live(self) -> None:
         if self._heart is None:
-            self._heart = asyncio.create_task(self._beat(), name=f"heart of {self._channel}")
+            self._heart = run_once("group heartbeat", self._beat(), on_failure=self._fail)
+
+    def _fail(self, error: Exception) -> None:
+        """Without heartbeats the group would go on without this member: let the next poll raise."""
+        self._failure = ClientError(
+            f"the heartbeats of group {self._group_id} have stopped: {error!r}",
+            remedy="create the consumer again; the log has the traceback",
+        )
+        self.is_lost = True
+        self.needs_join.set()
 
     async def _beat(self) -> None:
         """Until the membership ends; `join` begins it anew."""

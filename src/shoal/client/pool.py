@@ -24,6 +24,8 @@ from shoal.client.handshake import Link, shake_hands
 from shoal.client.metadata import BrokerAddress
 from shoal.client.security import tls_context
 from shoal.client.versions import BrokerVersions
+from shoal.model.errors import ShoalError
+from shoal.runtime.tasks import record_failure, run_awaited
 
 CONTROL = "control"
 FETCH = "fetch"
@@ -110,7 +112,7 @@ class Pool:
         if attempt is None:
             if self._is_closed:
                 raise ClientClosed("the client is closed")
-            attempt = asyncio.create_task(self._attempt(key), name=f"connect {key}")
+            attempt = run_awaited(f"connect {key}", self._attempt(key))
             self._attempts[key] = attempt
             attempt.add_done_callback(lambda task: self._attempted(key, task))
         return await asyncio.shield(attempt)
@@ -177,6 +179,9 @@ class Pool:
             self._links[key] = attempt.result()
             self.versions[key.node_id] = attempt.result().versions
             return
+        error = attempt.exception()
+        if not isinstance(error, ShoalError | OSError) and error is not None:
+            record_failure("connection attempt", error, "it is made again when it is needed")
         backoff = self._backoffs.setdefault(
             key, Backoff(self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms)
         )

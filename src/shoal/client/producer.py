@@ -31,6 +31,7 @@ from shoal.client.transactions import TransactionalSession
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import record_failure, run_awaited
 from shoal.wire.batch import Batch
 from shoal.wire.compression import Codec
 from shoal.wire.framing import Part
@@ -231,7 +232,7 @@ class Producer:
         self._sticky.sealed(tp.topic, tp.partition)
         self._complete.append((tp, pile))
         if self._handing_over is None:
-            self._handing_over = asyncio.get_running_loop().create_task(self._hand_over())
+            self._handing_over = run_awaited("batch hand-over", self._hand_over())
 
     async def _room(self) -> None:
         while self._complete and self._handing_over is not None:
@@ -246,6 +247,9 @@ class Producer:
                     outcome = await self.session.send(tp, batch)
                 except ShoalError as error:
                     pile.fail(error)
+                except Exception as error:  # noqa: BLE001 - those who wait must hear of it
+                    record_failure("batch hand-over", error, f"a batch for {tp} fails")
+                    pile.fail(ClientError(f"internal error: {error!r}"))
                 else:
                     outcome.add_done_callback(pile.tell)
                 self._complete.popleft()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from shoal.model.errors import ShoalError
+from shoal.runtime.tasks import run_awaited
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ async def race(
     pending: set[asyncio.Task[T]] = set()
     try:
         for runner in runners:
-            task = asyncio.ensure_future(_run(runner))
+            task = run_awaited("race", _run(runner))
             tasks.append(task)
             pending.add(task)
             is_last = len(tasks) == len(runners)

@@ -26,6 +26,7 @@ from shoal.client.results import ProduceResult
 from shoal.model.errors import ShoalError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_once
 from shoal.wire.batch import Batch
 
 Result = asyncio.Future[ProduceResult]
@@ -60,7 +61,7 @@ class Sender:
         self._request_tasks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff(core.config.retry_backoff_ms, core.config.retry_backoff_max_ms)
         self._timer: asyncio.TimerHandle | None = None
-        self._closed: ClientClosed | None = None
+        self._closed: ClientError | None = None
         # Told of every batch that ends as anything but ok.
         self.on_failure: Callable[[Parcel], None] | None = None
 
@@ -148,6 +149,20 @@ class Sender:
         for line in list(self._lines.values()):
             self._hand_out(line.abandon(_gave_up(reason)))
         self._active.clear()
+
+    def _fail(self, error: Exception) -> None:
+        """After an unexpected error nothing here can be relied on: fail all batches, and refuse
+        new ones."""
+        failure = ClientError(
+            f"the producer has failed: {error!r}",
+            remedy="create it again; the log has the traceback",
+        )
+        self.abandon(failure)
+        self._closed = self._closed or failure
+        for _, room in self._waiting:
+            if not room.done():
+                room.set_exception(failure)
+        self._waiting.clear()
 
     # Sending
 
@@ -238,7 +253,8 @@ class Sender:
             transactional_id=self._transactional_id,
         )
         self._requests[node_id] = self._requests.get(node_id, 0) + 1
-        task = asyncio.get_running_loop().create_task(self._finish(node_id, taken, answer))
+        work = self._finish(node_id, taken, answer)
+        task = run_once("produce request", work, on_failure=self._fail)
         self._request_tasks.add(task)
         task.add_done_callback(self._request_tasks.discard)
         return True
@@ -300,7 +316,7 @@ class Sender:
         """Run a task, unless one of that name is running; then pump again."""
         if name in self._tasks:
             return
-        task = asyncio.get_running_loop().create_task(self._work(work))
+        task = run_once("sender", self._work(work), on_failure=self._fail)
         self._tasks[name] = task
         task.add_done_callback(lambda _: self._done(name))
 

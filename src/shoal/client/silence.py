@@ -21,6 +21,7 @@ from shoal.client.core import Core
 from shoal.client.errors import ClientError, ConnectionLost
 from shoal.client.metadata import ClusterMetadata
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import log_only, run_once
 
 T = TypeVar("T")
 
@@ -43,7 +44,9 @@ async def unless_replaced(
     looks: list[asyncio.Task[None]] = []
 
     def look() -> None:
-        looks.append(loop.create_task(_look(core, *broker, partitions)))
+        # Without it the answer is still waited for, up to its time-out.
+        work = _look(core, *broker, partitions)
+        looks.append(run_once("look for a replaced broker", work, on_failure=log_only))
 
     timer = loop.call_later(pause_s + _SILENCE_S, look)
     try:

@@ -25,6 +25,7 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
 from shoal.runtime.processes import machine_clock
+from shoal.runtime.tasks import run_awaited
 from shoal.workload.compacted import compacted_topics
 from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
@@ -158,7 +159,7 @@ class _Ending:
     async def watch(self, control: LocalControl, work: Any) -> ConsumerSummary:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        task: asyncio.Task[ConsumerSummary] = asyncio.ensure_future(work)
+        task: asyncio.Task[ConsumerSummary] = run_awaited("reading", work)
         while not task.done():
             await asyncio.wait([task], timeout=0.1)
             limits = (

@@ -20,6 +20,7 @@ from typing import Any, Final
 from shoal.faults.targets import MIRROR, Targets
 from shoal.faults.timeline import LINK_FAULTS, Fault, Occurrence, Timeline
 from shoal.model.errors import ShoalError, UsageError
+from shoal.runtime.tasks import start_thread
 
 # A node of Apache Kafka may need minutes on a busy machine.
 END_PATIENCE_S: Final = 300.0
@@ -91,9 +92,11 @@ class FaultRunner:
                 self.failures.append(f"{thread.name} did not end")
 
     def _spawn(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=f"fault-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        def on_failure(error: Exception) -> None:
+            self.failures.append(f"a fault could not be played: {error!r}")
+
+        name = f"fault-{len(self._threads)}"
+        self._threads.append(start_thread(name, work, on_failure=on_failure))
 
     def _play(self) -> None:
         for occurrence in self._timeline.occurrences(self._until_s):

@@ -25,6 +25,7 @@ from shoal.model.errors import ConfigError, UsageError
 from shoal.net.loops import call_in
 from shoal.net.proxy import HOST, Proxy, Route
 from shoal.net.ways import Effect, Names, together
+from shoal.runtime.tasks import report_unhandled_errors, start_thread
 
 CALL_LIMIT_S: Final = 60.0
 _PLAIN: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
@@ -75,10 +76,15 @@ class Network:
         if self._thread is not None:
             raise UsageError("the network was started before")
         started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main(started)), name="network", daemon=True
+
+        def on_failure(error: Exception) -> None:
+            # Later calls see that the thread has ended.
+            if not started.done():
+                started.set_exception(error)
+
+        self._thread = start_thread(
+            "network", lambda: asyncio.run(self._main(started)), on_failure=on_failure
         )
-        self._thread.start()
         started.result(CALL_LIMIT_S)
         for source, target, effect in self._zones.effects():
             self.hinder([source], [target], effect)
@@ -103,6 +109,7 @@ class Network:
 
     async def _main(self, started: "Future[None]") -> None:
         self._loop = asyncio.get_running_loop()
+        report_unhandled_errors(self._loop)
         self._proxy = Proxy()
         self._end = asyncio.Event()
         started.set_result(None)

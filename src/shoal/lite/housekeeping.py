@@ -102,14 +102,16 @@ class Housekeeper:
             and (job := partition.log.due_flush(now_ms)) is not None
         ]
         if due:
-            # What was not flushed is due again at the next tick.
+            # `_flush` takes each log offline that it cannot flush.
             self._flushing = run_once("log flush", self._flush(due), on_failure=log_only)
 
     async def _flush(self, due: list[tuple[PartitionLog, FlushJob]]) -> None:
         for log, job in due:
             try:
                 await asyncio.to_thread(job.run)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - the other logs must be flushed
+                if not isinstance(error, OSError):
+                    record_failure("log flush", error, f"{log.folder.name} goes offline")
                 # Of a partition that was removed meanwhile there is nothing to flush.
                 if any(partition.log is log for partition in self._partitions.values()):
                     log.go_offline("flushed", error)

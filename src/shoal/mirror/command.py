@@ -28,6 +28,7 @@ from shoal.mirror.flow import Flow, MakeHands, OnStatus
 from shoal.mirror.intake import Counts
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ShoalError
+from shoal.runtime.tasks import keep_running, report_unhandled_errors, run_awaited, run_once
 
 PARENT_CHECK_S: Final = 0.5
 # Before a flow that could not run is tried again.
@@ -70,10 +71,13 @@ class _FlowMaker:
 
 async def _run_in_process(configs: Sequence[MirrorConfig], maker: _FlowMaker) -> list[MirrorStatus]:
     stop = asyncio.Event()
+    report_unhandled_errors(asyncio.get_running_loop())
     with _set_by_signals(stop):
         watching = None
         if any(config.stop_with_parent for config in configs):
-            watching = asyncio.create_task(_set_by_parents_death(stop, os.getppid()))
+            watching = keep_running(
+                "parent watch", partial(_set_by_parents_death, stop, os.getppid())
+            )
         run = _once if len(configs) == 1 else _again_and_again
         control = MirrorControl([config.name for config in configs], maker.flows)
         await control.start()
@@ -129,7 +133,7 @@ async def mirror_until(
 
 
 async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> MirrorStatus:
-    work = asyncio.create_task(flow.run())
+    work = run_awaited("mirror flow", flow.run())
 
     async def stop_when_told() -> None:
         await stopped()
@@ -138,7 +142,8 @@ async def _flow_until(stopped: Callable[[], Awaitable[object]], flow: Flow) -> M
         else:
             work.cancel()  # nothing is in flight yet: it is still looking for its clusters
 
-    stopping = asyncio.create_task(stop_when_told())
+    # A flow that nobody could stop any more is ended.
+    stopping = run_once("wait for the stop", stop_when_told(), on_failure=lambda _: work.cancel())
     try:
         return await work
     except asyncio.CancelledError:

@@ -26,7 +26,7 @@ from shoal.mirror.status import MirrorStatus
 from shoal.mirror.topics import TopicPlan, Topics
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.errors import LedgerError, ShoalError
-from shoal.runtime.tasks import record_failure
+from shoal.runtime.tasks import keep_running, log_only, record_failure, run_once
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
@@ -103,7 +103,7 @@ class Flow:
                 raise refused[0]
             self._copier = copier
             works = self._duties(topics, copier) + self._duties_at_target(source, target)
-            duties = [asyncio.create_task(each) for each in works]
+            duties = [run_once("mirror duty", each, on_failure=log_only) for each in works]
             try:
                 return await self._copy(copier)
             finally:
@@ -168,7 +168,7 @@ class Flow:
     async def _copy(self, copier: Hands) -> MirrorStatus:
         # A place that cannot be written to must show before anything is copied.
         self._report(copier, final=False)
-        reporting = asyncio.create_task(self._report_now_and_then(copier))
+        reporting = keep_running("mirror status", lambda: self._report_now_and_then(copier))
         in_order = False
         try:
             await copier.run()

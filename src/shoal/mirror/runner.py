@@ -41,6 +41,7 @@ from shoal.mirror.status import MirrorStatus, partition_status, total
 from shoal.mirror.watching import SourceWatch
 from shoal.model.errors import WireError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.fetch import FetchedPartition
 
 # With partitions left out for want of room, a fetch must not keep them waiting for the others.
@@ -412,7 +413,8 @@ class MirrorRunner:
     # What is under way.
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        # Fail-stop: `_done` ends the run with the error.
+        task = run_awaited("mirror work", work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 

@@ -35,6 +35,7 @@ from shoal.net.messages import (
     WorkerMessage,
     encode_message,
 )
+from shoal.runtime.tasks import keep_running
 
 CONNECTIONS_LIMIT: Final = 1024
 UNSENT_LIMIT_BYTES: Final = 8 << 20
@@ -206,7 +207,7 @@ class ControlClient:
         self.heard_at = time.monotonic()
 
     def start(self) -> None:
-        self._ticking = self._loop.create_task(self._tick())
+        self._ticking = keep_running("driver watch", self._tick)
         self._redial()
 
     async def commit(self, line: Json) -> None:
@@ -303,7 +304,7 @@ class ControlClient:
 
     def _redial(self) -> None:
         if self._dialing is None or self._dialing.done():
-            self._dialing = self._loop.create_task(self._dial())
+            self._dialing = keep_running("driver connection", self._dial)
 
     async def _dial(self) -> None:
         while self.ended_by is None and self._transport is None:

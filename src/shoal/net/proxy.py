@@ -21,6 +21,7 @@ from typing import Final, Protocol, cast
 
 from shoal.model.errors import SystemFailure, WireError
 from shoal.net.ways import Bytes, Effect, Hindrances, Lane, Names
+from shoal.runtime.tasks import log_only, run_once
 
 HOST: Final = "127.0.0.1"
 # A side is not read while this much of what it sent is held, and read again below half of it.
@@ -175,7 +176,9 @@ class _Pair:
             side.lane.change(self._proxy.hindrances.between(source, target, born=self.born))
         is_open = not self.caller.lane.is_shut and not self.callee.lane.is_shut
         if self._dialling is None and is_open and not self.caller.is_gone:
-            self._dialling = self._loop.create_task(self._dial())
+            self._dialling = run_once(
+                "proxy connection", self._dial(), on_failure=self._on_not_connected
+            )
         self.pass_on(self.caller)
         self.pass_on(self.callee)
 
@@ -183,10 +186,13 @@ class _Pair:
         try:
             async with asyncio.timeout(CONNECT_PATIENCE_S):
                 await self._loop.create_connection(lambda: self.callee, *self._route.target)
-        except (OSError, TimeoutError):
-            self.callee.is_gone = True
-            self.reset()
-            self._release()
+        except (OSError, TimeoutError) as error:
+            self._on_not_connected(error)
+
+    def _on_not_connected(self, _: Exception) -> None:
+        self.callee.is_gone = True
+        self.reset()
+        self._release()
 
     def received(self, side: _Side, data: bytes) -> None:
         if self.caller_names is None and not self._heard(data):
@@ -313,7 +319,8 @@ class Proxy:
             raise SystemFailure(f"no port for a proxy on {HOST}: {error}") from error
         route.port = listener.getsockname()[1]
         self._routes.append(route)
-        task = asyncio.get_running_loop().create_task(self._serve(route, listener))
+        # Its listener is closed, so that clients are refused and see it.
+        task = run_once("proxy listener", self._serve(route, listener), on_failure=log_only)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return route.port

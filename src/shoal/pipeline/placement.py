@@ -13,7 +13,6 @@ Rules:
 
 import asyncio
 import re
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from shoal.model.errors import SystemFailure
+from shoal.runtime.tasks import log_only, start_thread
 from shoal.workers.main import run_worker
 from shoal.workers.placement import Handle
 from shoal.workers.specs import Assignment, Role
@@ -114,9 +114,12 @@ class TaskHandle:
 
     def kill(self) -> None:
         # In a thread: the call may wait for the JVM, and nobody here may.
-        cancel = threading.Thread(target=self._context.cancelJobGroup, args=(self._group,))
-        cancel.daemon = True
-        cancel.start()
+        # The task ends by the worker's own watchdog too.
+        start_thread(
+            "cancel-job-group",
+            lambda: self._context.cancelJobGroup(self._group),
+            on_failure=log_only,
+        )
 
 
 def _work(assignments: Iterable[str]) -> Iterator[str]:

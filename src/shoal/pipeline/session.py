@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from shoal.model.errors import SystemFailure
 from shoal.pipeline.cells import warm_up
 from shoal.runtime.java import spark_environment
+from shoal.runtime.tasks import log_only, start_thread
 
 JVM_END_TIMEOUT_S: Final = 30.0
 
@@ -106,10 +107,11 @@ class SessionFuture:
         self._master = master
         self._slots = slots
         self._future: Future[SparkSession] = Future()
-        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        # Whatever it raises is the future's: who asks for the session gets it.
+        self._thread = start_thread("spark-start", self._start, on_failure=log_only)
         return self
 
     def _start(self) -> None:
@@ -134,6 +136,7 @@ class SessionFuture:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._future.exception() is None:
             stop_session(self._future.result())

@@ -25,9 +25,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-OnFailure = Callable[[Exception], None]
+OnFailure = Callable[[Exception], object]
 # The same error of the same work is logged again after this long.
 _LOG_AGAIN_S = 60.0
+# Of a repeating timer that cannot say when it is due.
+_PAUSE_AFTER_FAILURE_S = 1.0
 _UNHANDLED = "event loop callback"
 _logger = logging.getLogger(__name__)
 
@@ -152,7 +154,10 @@ def run_once(
     name: str, work: Coroutine[Any, Any, None], *, on_failure: OnFailure
 ) -> "asyncio.Task[None]":
     """Run work that nobody awaits. The task itself never raises: `on_failure` gets the error."""
-    return _start(name, _run_once(name, work, on_failure))
+    task = _start(name, _run_once(name, work, on_failure))
+    # A task that is cancelled before it runs has not begun with its work.
+    task.add_done_callback(lambda _: work.close())
+    return task
 
 
 def run_awaited(name: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -261,7 +266,12 @@ class RepeatingCall:
         self._injected = error
 
     def _arm(self) -> None:
-        self._timer = self._loop.call_later(self._pause_s(), self._call)
+        try:
+            pause_s = self._pause_s()
+        except Exception as error:  # noqa: BLE001 - the place where the unexpected ends
+            pause_s = _PAUSE_AFTER_FAILURE_S
+            _failures.record(self._name, error, f"it is called again in {pause_s:g} s")
+        self._timer = self._loop.call_later(pause_s, self._call)
 
     def _call(self) -> None:
         try:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import psutil
 
+from shoal.runtime.tasks import log_only, start_thread
+
 SAMPLE_EVERY_S: Final = 0.2
 
 
@@ -53,8 +55,8 @@ class Meter:
         except psutil.NoSuchProcess:
             return
         self._end.clear()
-        self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
-        self._thread.start()
+        # What is not measured any more is missing in the sums, and the log says so.
+        self._thread = start_thread("meter", self._run, on_failure=log_only)
 
     def leave(self) -> None:
         """Takes a last look and ends; the sums stay."""

@@ -18,6 +18,7 @@ from shoal.net.channel import DRIVER_LOST_AFTER_S, Lost, WorkerEvent
 from shoal.net.control import ControlClient, DriverGoneError
 from shoal.net.messages import Drained, Finish, Hello, Lease, Refused, StartAt, Stop, Tell
 from shoal.runtime.processes import machine_clock
+from shoal.runtime.tasks import run_awaited
 from shoal.workers.specs import Assignment, Json
 from shoal.workload.control import Arrival, StreamLane
 
@@ -133,7 +134,7 @@ class WorkerControl:
 
     async def _first(self, event: asyncio.Event) -> bool:
         """Wait for the event or a stop; whether it was the event."""
-        waits = [asyncio.ensure_future(each.wait()) for each in (event, self._stop)]
+        waits = [run_awaited("wait", each.wait()) for each in (event, self._stop)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -19,6 +19,7 @@ from typing import Final
 
 from shoal.model.errors import ShoalError
 from shoal.net.control import DriverGoneError
+from shoal.runtime.tasks import report_unhandled_errors
 from shoal.workers.control import WorkerControl
 from shoal.workers.roles import RoleWork, Work, work_of
 from shoal.workers.specs import Assignment
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 async def run_worker(assignment: Assignment, role_work: RoleWork | None = None) -> None:
     """One try at an assignment. Returns when it has ended, however that was."""
+    report_unhandled_errors(asyncio.get_running_loop())
     control = WorkerControl(assignment)
     watchdog = Watchdog(control.client, (assignment.driver_host, assignment.driver_port))
     watchdog.start()

@@ -32,6 +32,7 @@ from shoal.mirror.starting import Starter
 from shoal.mirror.status import MirrorStatus, total
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.workers.control import WorkerControl
 from shoal.workers.mirror_shares import MirrorShares
 from shoal.workers.placement import Placement
@@ -202,8 +203,8 @@ async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
     async with both_clients(config) as (source, target):
         copier = Copier(source, target, config, is_of_team=True)
         await copier.prepare()
-        running = asyncio.create_task(copier.run())
-        obeying = asyncio.create_task(_obey(copier, control))
+        running = run_awaited("copying", copier.run())
+        obeying = run_awaited("orders of the driver", _obey(copier, control))
         try:
             await asyncio.wait([running, obeying], return_when=asyncio.FIRST_COMPLETED)
             if obeying.done():

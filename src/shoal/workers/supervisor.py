@@ -25,6 +25,7 @@ from shoal.model.errors import ShoalError, SystemFailure, UsageError
 from shoal.net.control import ControlServer, clock_us
 from shoal.net.loops import call_in
 from shoal.net.messages import WorkerMessage
+from shoal.runtime.tasks import report_unhandled_errors, start_thread
 from shoal.workers.placement import Handle, Placement
 from shoal.workers.specs import Assignment, Json, Role, WorkerSpec
 from shoal.workers.supervision import (
@@ -131,10 +132,9 @@ class Supervisor:
             raise UsageError("the supervisor has been started already")
         started: Future[None] = Future()
         # A daemon: if the driver leaves without `stop`, its workers see that and end.
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main(started)), name="supervisor", daemon=True
+        self._thread = start_thread(
+            "supervisor", lambda: asyncio.run(self._main(started)), on_failure=self._on_failed
         )
-        self._thread.start()
         started.result(CALL_LIMIT_S)
 
     def launch(self, specs: Iterable[WorkerSpec]) -> None:
@@ -216,6 +216,7 @@ class Supervisor:
     async def _main(self, started: "Future[None]") -> None:
         try:
             self._loop = asyncio.get_running_loop()
+            report_unhandled_errors(self._loop)
             self._commits = CommitLog(self._run_dir)
             self._supervision = Supervision(
                 groups=self._groups,
@@ -243,6 +244,11 @@ class Supervisor:
             await self._server.stop()
             self._commits.close()
             self._placement.close()
+
+    def _on_failed(self, error: Exception) -> None:
+        """Those who wait for the run must hear that nobody supervises it any more."""
+        self._fail(f"the supervisor stopped: {error!r}")
+        self._publish()
 
     async def _end_all(self) -> None:
         """Without effect unless the loop above broke: it leaves only when no worker is left."""

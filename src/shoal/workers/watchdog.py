@@ -13,6 +13,7 @@ import time
 from typing import Final
 
 from shoal.net.control import ControlClient
+from shoal.runtime.tasks import start_thread
 
 KILL_AFTER_S: Final = 13.0
 CHECK_EVERY_S: Final = 0.5
@@ -27,14 +28,18 @@ class Watchdog:
         self._client = client
         self._address = address
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        # Unwatched, a worker could outlive its driver.
+        self._thread = start_thread(
+            "watchdog", self._watch, on_failure=lambda _: os._exit(EXIT_CODE)
+        )
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _watch(self) -> None:
         while not self._ended.wait(CHECK_EVERY_S):

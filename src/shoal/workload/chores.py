@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
+from shoal.runtime.tasks import run_awaited
+
 
 class Chore:
     """At most one coroutine at a time. What it raises is raised by `check` and `finish`."""
@@ -18,7 +20,7 @@ class Chore:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin; nothing may be running."""
-        self._task = asyncio.create_task(work)
+        self._task = run_awaited("chore", work)
 
     def check(self) -> None:
         """Take note of an end; raise what went wrong."""

@@ -19,6 +19,7 @@ import numpy as np
 from shoal.client.client import Client
 from shoal.client.nearest import ReadPlaces
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.workload.chores import Chore
 from shoal.workload.control import Arrival, Control
 from shoal.workload.envelope import Kind
@@ -116,7 +117,7 @@ class _Consumer:
             self._assign(tp)
         await self._recorder.seal()
         reader = self._member or self._fetcher
-        reading = asyncio.create_task(reader.run())
+        reading = run_awaited("reading", reader.run())
         try:
             await self._until_stopped(reading)
             await _ended(reading)
@@ -129,7 +130,7 @@ class _Consumer:
             self._take_apart()
 
     async def _until_stopped(self, reading: "asyncio.Task[None]") -> None:
-        stop = asyncio.create_task(self._control.wait_stop())
+        stop = run_awaited("wait for the stop", self._control.wait_stop())
         try:
             while not self._control.stopping():
                 # A consumer without partitions has read everything, and waits for its end.

@@ -20,6 +20,7 @@ from shoal.client.errors import ClientError, error_for
 from shoal.client.nearest import ReadPlaces
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.fetch import FetchedPartition
 from shoal.workload.polls import Polls
 from shoal.workload.reading import FoundBatch, LogReader
@@ -139,7 +140,8 @@ class Fetcher:
             return None
         if self._polls is not None:
             self._polls.polled(positions, time.time_ns() // 1000)
-        return asyncio.create_task(
+        return run_awaited(
+            "fetch",
             self._client.fetch_from(
                 node_id,
                 positions,
@@ -154,7 +156,7 @@ class Fetcher:
                     self._client.config.client_rack,
                     asyncio.get_running_loop().time(),
                 ),
-            )
+            ),
         )
 
     def _note_ends(

@@ -25,6 +25,7 @@ from shoal.model.errors import SystemFailure
 from shoal.model.findings import Outcome
 from shoal.model.ledger import ABORTED, COMMITTED, OPEN
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import log_only, record_failure, start_thread
 from shoal.wire.records import Header, decode_headers
 from shoal.workload.drivers import Part
 from shoal.workload.envelope_columns import WrittenMessages
@@ -148,7 +149,7 @@ class ConfluentDriver:
         self._properties = librdkafka_properties(spec, config)
         self._producer = self._make()
         self._ending = threading.Event()
-        self._listener = threading.Thread(target=self._listen, name="librdkafka", daemon=True)
+        self._listener: threading.Thread | None = None
 
     def _make(self) -> "Producer":
         try:
@@ -162,10 +163,14 @@ class ConfluentDriver:
 
     def _listen(self) -> None:
         while not self._ending.is_set():
-            self._producer.poll(_LISTEN_S)
+            try:
+                self._producer.poll(_LISTEN_S)
+            except Exception as error:  # noqa: BLE001 - other messages wait for their outcomes
+                record_failure("librdkafka listener", error, "it continues")
 
     async def start(self) -> None:
-        self._listener.start()
+        # Unheard messages stay without an outcome until `close` gives them up.
+        self._listener = start_thread("librdkafka", self._listen, on_failure=log_only)
         if self._spec.is_transactional:
             await self._call(partial(self._producer.init_transactions, _CALL_S))
 
@@ -245,7 +250,7 @@ class ConfluentDriver:
     async def close(self) -> None:
         await asyncio.to_thread(_give_up_all, self._producer)
         self._ending.set()
-        if self._listener.is_alive():
+        if self._listener is not None:
             await asyncio.to_thread(self._listener.join)
 
 

@@ -18,6 +18,7 @@ from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
 from shoal.model.errors import UnreachableError
 from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import LOG_APPEND_TIME
 from shoal.wire.crc import crc32c
 from shoal.workload.compacted import compacted_topics
@@ -104,7 +105,7 @@ class _Scanner:
         self._retire_finished()
 
     async def read(self) -> None:
-        reading = asyncio.create_task(self._fetcher.run())
+        reading = run_awaited("scan", self._fetcher.run())
         try:
             async with asyncio.timeout(self._spec.timeout_s):
                 while not reading.done():

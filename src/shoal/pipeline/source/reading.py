@@ -22,6 +22,7 @@ from shoal.model.errors import SystemFailure
 from shoal.pipeline.source.columns import batch_rows, record_rows
 from shoal.pipeline.source.options import BATCHES, Query
 from shoal.pipeline.source.places import Range
+from shoal.runtime.tasks import run_awaited
 from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.fetch import FetchedPartition
 
@@ -97,7 +98,7 @@ class _RangeReader:
     def _ask(self) -> None:
         self._under_way = None
         if self._position < self._part.end:
-            self._under_way = asyncio.get_running_loop().create_task(self._fetch())
+            self._under_way = run_awaited("fetch", self._fetch())
 
     async def _fetch(self) -> FetchedPartition:
         log = self._part.log
