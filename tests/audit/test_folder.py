@@ -94,8 +94,13 @@ def test_a_segment_that_is_missing_cut_or_of_other_length_is_named(run: Path) ->
 def test_a_segment_of_another_format_or_table_is_named(run: Path) -> None:
     path = receipts(run)
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"shoal.format": "2"}), path)
-    with pytest.raises(LedgerError, match="this version reads 1"):
+    pq.write_table(table.replace_schema_metadata({"shoal.format": "3"}), path)
+    with pytest.raises(
+        LedgerError, match="of ledger format 3; this version reads the formats 1 and"
+    ):
+        open_ledger([run])
+    pq.write_table(table.replace_schema_metadata({"shoal.format": "1"}), path)
+    with pytest.raises(LedgerError, match="columns of table receipts"):
         open_ledger([run])
     pq.write_table(ledger_schema("scans").empty_table(), path)
     with pytest.raises(LedgerError, match="columns of table receipts"):
@@ -116,6 +121,11 @@ def test_a_folder_that_is_no_run_is_named(run: Path, tmp_path: Path) -> None:
     (run / "run.json").write_text("[1]")
     with pytest.raises(LedgerError, match="format None"):
         open_ledger([run])
+    for told in ("3", '"1"', "true", "0"):
+        (run / "run.json").write_text(f'{{"format": {told}}}')
+        with pytest.raises(LedgerError, match="this version reads the formats 1 and 2") as raised:
+            open_ledger([run])
+        assert raised.value.remedy
     (run / "run.json").write_text("{")
     with pytest.raises(LedgerError, match="is not JSON"):
         open_ledger([run])

@@ -185,9 +185,12 @@ def test_nothing_is_acknowledged_with_acks_0(tmp_path: Path) -> None:
     assert (told["metrics"]["unknown"], told["metrics"]["harvest"]) == (3, 1.0)
 
 
-def test_two_acknowledgements_of_one_attempt_are_a_copy(tmp_path: Path) -> None:
+def test_two_acknowledged_sends_at_different_offsets_reuse_a_sequence(tmp_path: Path) -> None:
     told = judged(tmp_path, OKS, send(1, offset=3), receive(0, 1, 2), DRAINED)
-    assert counts(told) == {"duplicate: source": 1}
+    assert counts(told) == {"duplicate: source": 1, "reused sequence": 1}
+    assert told["verdict"] == "violated"
+    told = judged(tmp_path, OKS, send(1), receive(0, 1, 2), DRAINED)  # a line that was repeated
+    assert counts(told) == {}
     told = judged(tmp_path, OKS, send(1, "failed", offset=3), receive(0, 1, 2), DRAINED)
     assert counts(told) == {}
     assert told["metrics"]["ok"] == 3

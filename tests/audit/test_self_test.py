@@ -16,7 +16,7 @@ UNSAID = {
 
 
 def test_a_thousand_plantings_are_found_and_nothing_else() -> None:
-    tally = run_trials(1000, seed=7)
+    tally = run_trials(1000, seed=9)
     assert tally.failures == []
     assert tally.passed
     assert {planting.__name__ for planting in PLANTINGS} == set(tally.alone)

@@ -353,7 +353,12 @@ ORDER = [
             [send(1, offset=2, acked_us=1300)],
         ],
         "violated",
-        {"unexpected": 1, "duplicate: source": 1, "inconsistent offset": 1},
+        {
+            "unexpected": 1,
+            "duplicate: source": 1,
+            "inconsistent offset": 1,
+            "reused sequence": 1,
+        },
     ),
     Case(
         "nor in a log",

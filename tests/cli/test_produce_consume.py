@@ -208,6 +208,57 @@ def test_two_consumers_of_one_name_are_two(
     assert (result.metrics.deliveries, result.metrics.re_reads) == (1800, 900)
 
 
+def test_two_producers_of_one_id_are_two(cluster: LiteCluster, topic: str, tmp_path: Path) -> None:
+    """What the second one sent is owed too, though all its numbers were received before."""
+    named = ("--run", "r", "--id", "same-host", "--messages", 210)
+    sent = [told(produce(cluster, topic, tmp_path / "a", *named))]
+    early = told(consume(cluster, topic, tmp_path / "early", "--run", "r", "--group", "early"))
+    sent.append(told(produce(cluster, topic, tmp_path / "b", *named)))
+    late = told(consume(cluster, topic, tmp_path / "late", "--run", "r", "--group", "late"))
+    assert [summary["ok"] for summary in sent] == [210, 210]
+    assert (early["received"], late["received"]) == (210, 420)
+    assert (late["duplicates"], late["late"], late["open_gaps"]) == (0, 0, 0)
+
+    partly = audit(open_ledger([tmp_path / name for name in ("a", "b", "early")]))
+    assert partly.verdict is Verdict.INCONCLUSIVE
+    assert (partly.metrics.ok, partly.metrics.delivered_ok) == (420, 210)
+    pending = partly.findings["pending"]
+    assert (pending.count, pending.streams) == (210, 3)
+    assert pending.witness is not None
+    assert pending.witness["producer"] == f"same-host#{sent[1]['incarnation']:08x}"
+
+    wholly = audit(open_ledger([tmp_path / name for name in ("a", "b", "late")]))
+    assert (wholly.verdict, wholly.findings) == (Verdict.PROVEN, {})
+    counts = wholly.metrics
+    assert (counts.attempts, counts.ok, counts.deliveries, counts.delivered) == (420,) * 4
+
+
+def test_a_restarted_producer_keeps_its_incarnation(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    named = ("--run", "r", "--id", "p")
+    sent = [
+        told(produce(cluster, topic, tmp_path / "p", *named, "--messages", count))
+        for count in (300, 600)
+    ]
+    assert sent[0]["incarnation"] == sent[1]["incarnation"] != 0
+    read = [parse(message) for message in records_of(cluster, topic)]
+    assert {message["incarnation"] for message in read} == {sent[0]["incarnation"]}
+    told(consume(cluster, topic, tmp_path / "c", "--run", "r"))
+    result = audit(open_ledger([tmp_path / "p", tmp_path / "c"]))
+    assert (result.verdict, result.findings) == (Verdict.PROVEN, {})
+
+
+def test_a_folder_of_an_older_format_is_not_continued(
+    cluster: LiteCluster, topic: str, tmp_path: Path
+) -> None:
+    told(produce(cluster, topic, tmp_path, "--run", "r", "--messages", 3))
+    plan = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(plan | {"format": 1}))
+    refused = told(produce(cluster, topic, tmp_path, "--run", "r", "--messages", 6), code=2)
+    assert "holds ledgers of format 1; this version writes 2" in refused
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

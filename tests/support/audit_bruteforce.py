@@ -9,12 +9,17 @@ from typing import Any
 
 from support.audit_ledgers import History
 
-Message = tuple[str, str, int, int]  # producer, topic, lane, sequence
+Producer = tuple[str, int]  # id and incarnation
+Message = tuple[Producer, str, int, int]  # producer, topic, lane, sequence
 ORDER_OF_OUTCOMES = {0: 0, 2: 1, 1: 2}  # ok, unknown, failed
 
 
 def name(row: dict[str, Any]) -> Message:
-    return row["producer"], row["topic"], row["lane"], row["sequence"]
+    return (*stream_of(row), row["sequence"])
+
+
+def stream_of(row: dict[str, Any]) -> tuple[Producer, str, int]:
+    return (row["producer"], row["incarnation"]), row["topic"], row["lane"]
 
 
 class Judge:
@@ -47,9 +52,7 @@ class Judge:
             self.known[self.read].setdefault(name(row), set()).add(place)
         self.delivered = {name(row) for row in self.receipts}
         self.drained = {
-            (c["producer"], c["topic"], c["lane"])
-            for c in history.commits
-            if c["kind"] == "drained" and c["group"] == group
+            stream_of(c) for c in history.commits if c["kind"] == "drained" and c["group"] == group
         }
 
     def home(self, cluster: str, m: Message) -> int:
@@ -69,10 +72,10 @@ class Judge:
         ended: Counter[Any] = Counter()
         for line in self.h.commits:
             if line["kind"] == "reserve":
-                stream = (line["producer"], line["topic"], line["lane"])
+                stream = stream_of(line)
                 reserved[stream] = max(reserved[stream], line["until"])
         for row in self.h.table("manifests"):
-            stream = (row["producer"], row["topic"], row["lane"])
+            stream = stream_of(row)
             ended[stream] = max(ended[stream], row["count"])
         unknown = {"outcome": 2, "sent_us": -1, "intended_us": -1, "acked_us": -1}
         for stream in {*reserved, *ended}:
@@ -281,6 +284,14 @@ class Judge:
                     held[cluster, m[1], place].add(m)
         return sum(len(messages) > 1 for messages in held.values())
 
+    def reused(self) -> int:
+        """Messages with two different acknowledged attempts."""
+        acked: dict[Message, set[Any]] = defaultdict(set)
+        for row in self.h.table("attempts"):
+            if row["outcome"] == 0:
+                acked[name(row)].add((row["offset"], row["sent_us"], row["acked_us"]))
+        return sum(any(differ(a, b) for a, b in combinations(own, 2)) for own in acked.values())
+
     # ------------------------------------------------------------ all together
 
     def findings(self) -> dict[str, int]:
@@ -298,6 +309,7 @@ class Judge:
                 counts[f"reordered: {cluster}"] = sum(map(late, self.log_orders(cluster)))
         counts["reordered"] = sum(map(late, self.arrivals().values()))
         counts["inconsistent offset"] = self.contested()
+        counts["reused sequence"] = self.reused()
         counts["aborted read"] = sum(self.outcome.get(m) == 1 for m in self.delivered)
         counts["unexpected"] = sum(m not in self.attempts for m in self.delivered)
         counts["poll skip"], counts["non-monotonic poll"] = self.polls()
@@ -323,6 +335,11 @@ class Judge:
             "F": sum(map(footrule, orders)),
             "K": sum(sum(a > b for a, b in combinations(order, 2)) for order in orders),
         }
+
+
+def differ(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """In something that both say."""
+    return any(a != b for a, b in zip(one, other, strict=True) if -1 not in (a, b))
 
 
 def footrule(order: list[int]) -> int:

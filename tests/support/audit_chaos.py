@@ -29,7 +29,17 @@ def chaotic_runs(draw: st.DrawFn) -> History:
     _add_logs(draw, history)
     _add_receipts(draw, history)
     _add_rest(draw, history)
+    if draw(st.integers(0, 2)) == 0:
+        _share_an_id(history)
     return history
+
+
+def _share_an_id(history: History) -> None:
+    """What the producer p1 did was done by another producer with the id p0."""
+    rows = [row for table in history.rows.values() for _, row in table]
+    for row in [*rows, *history.commits]:
+        if row.get("producer") == "p1":
+            row |= {"producer": "p0", "incarnation": 0xC0FFEE}
 
 
 def _add_attempts(draw: st.DrawFn, history: History) -> None:

@@ -63,12 +63,15 @@ class History:
 
     def add(self, table: str, worker: str = "w", **row: Any) -> Row:
         whole = {**DEFAULTS[table], **row}
+        if "producer" in whole:
+            whole.setdefault("incarnation", 0)
         assert whole.keys() == {name for name, _ in TABLES[table]}, whole
         self.rows[table].append((worker, whole))
         return whole
 
     def commit(self, kind: str, **line: Any) -> None:
-        self.commits.append({"kind": kind, "at_us": 0, **line})
+        own = {"incarnation": 0} if kind in ("reserve", "drained") else {}
+        self.commits.append({"kind": kind, "at_us": 0, **own, **line})
 
     def table(self, name: str) -> list[Row]:
         """Rows in ledger order."""

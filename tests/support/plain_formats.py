@@ -14,14 +14,15 @@ def parse(message: Any) -> dict[str, Any]:
     else:
         name, digits, nanoseconds, payload = value.split(b";", 3)
         producer, number, sent_ms = name.decode(), int(digits), int(nanoseconds) // 1_000_000
-    magic, version, kind, lane, sequence = struct.unpack_from(">2sBB12xIQ", payload)
-    assert (magic, version) == (b"SL", 1)
+    magic, version, kind, lane, high, low, incarnation = struct.unpack_from(">2sBB12xHHII", payload)
+    assert (magic, version) == (b"SL", 2)
     return {
         "producer": producer,
         "number": number,
         "sent_ms": sent_ms,
         "kind": kind,
         "lane": lane,
-        "sequence": sequence,
+        "sequence": high << 32 | low,
+        "incarnation": incarnation,
         "size": len(value),
     }

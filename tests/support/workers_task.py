@@ -46,7 +46,9 @@ async def _attempt(assignment: Assignment, control: WorkerControl, count: int) -
     await control.wait_start()
     sequence = 0
     while sequence < count and not control.finishing():
-        await recorder.reserve(assignment.worker, "t", lanes=[0], until=sequence + 10)
+        await recorder.reserve(
+            assignment.worker, "t", lanes=[0], until=sequence + 10, incarnation=1
+        )
         for _ in range(10):
             recorder.append("attempts", **_row(assignment.worker, sequence))
             sequence += 1
@@ -62,6 +64,7 @@ def _row(producer: str, sequence: int) -> dict[str, object]:
     now_us = time.time_ns() // 1000
     return {
         "producer": producer,
+        "incarnation": 1,
         "topic": "t",
         "lane": 0,
         "sequence": sequence,

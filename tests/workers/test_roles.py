@@ -194,6 +194,8 @@ def test_a_producer_started_again_goes_on_above_what_was_reserved(
         assert supervisor.state().workers["producer"].reason == "finished"
     run = open_run(run_dir)
     reserves = [line for line in run.commits if line["kind"] == "reserve"]
+    assert {line["epoch"] for line in reserves} == {1, 2}
+    assert len({line["incarnation"] for line in reserves}) == 1
     reserved = max(line["until"] for line in reserves if line["epoch"] == 1)
     sequences: list[int] = []
     for segment in run.segments("attempts"):

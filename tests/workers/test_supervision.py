@@ -265,17 +265,20 @@ def test_start_time_and_finish_reach_the_late_too() -> None:
     assert greetings == [Send(2, Lease("p1", 1, 123)), Send(2, Finish("the run is finishing"))]
 
 
-def _drained(group: str) -> dict[str, Any]:
-    return {"kind": "drained", "producer": "p", "topic": "t", "lane": 3, "group": group}
+def _drained(group: str, incarnation: int = 7) -> dict[str, Any]:
+    stream = {"producer": "p", "incarnation": incarnation, "topic": "t", "lane": 3}
+    return {"kind": "drained", **stream, "group": group}
 
 
 def test_a_lane_is_drained_for_all_when_every_group_has_drained_it() -> None:
     core = _running("c0", role=Role.CONSUME, groups=["a", "b"])
     assert _say(core, 1, Commit(1, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(1))]
-    done = Drained([["p", "t", 3]])
-    second = _say(core, 1, Commit(2, _drained("b")))
-    assert second == [Append(_drained("b")), Send(1, Ack(2)), Send(1, done)]
-    assert _say(core, 1, Commit(3, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(3))]
+    done = Drained([["p", 7, "t", 3]])
+    other = _drained("b", incarnation=8)  # of another producer with that id
+    assert _say(core, 1, Commit(2, other)) == [Append(other), Send(1, Ack(2))]
+    second = _say(core, 1, Commit(3, _drained("b")))
+    assert second == [Append(_drained("b")), Send(1, Ack(3)), Send(1, done)]
+    assert _say(core, 1, Commit(4, _drained("a"))) == [Append(_drained("a")), Send(1, Ack(4))]
     core.launch(WorkerSpec("p1", Role.PRODUCE), now=0.0)
     assert Send(2, done) in _say(core, 2, _hello("p1"))
 

@@ -13,13 +13,16 @@ from shoal.workload.control import Arrival, LocalControl, StreamLane, sleep_unle
 async def test_a_lane_is_drained_when_every_group_has_seen_a_marker() -> None:
     lines: list[dict[str, Any]] = []
     control = LocalControl(groups=["a", "b"], commit=lines.append)
-    await control.drained([Arrival("p", "t", 3, "a"), Arrival("p", "t", 3, "a")])
+    await control.drained([Arrival("p", 7, "t", 3, "a"), Arrival("p", 7, "t", 3, "a")])
     assert control.lanes_drained("p") == frozenset()
-    await control.drained([Arrival("p", "t", 3, "b"), Arrival("p", "t", 4, "b")])
-    assert control.lanes_drained("p") == {StreamLane("t", 3)}
+    await control.drained([Arrival("p", 8, "t", 3, "b")])  # another producer with that id
+    assert control.lanes_drained("p") == frozenset()
+    await control.drained([Arrival("p", 7, "t", 3, "b"), Arrival("p", 7, "t", 4, "b")])
+    assert control.lanes_drained("p") == {StreamLane(7, "t", 3)}
     assert control.lanes_drained("other") == frozenset()
     assert [(line["kind"], line["lane"], line["group"]) for line in lines] == [
         ("drained", 3, "a"),
+        ("drained", 3, "b"),
         ("drained", 3, "b"),
         ("drained", 4, "b"),
     ]

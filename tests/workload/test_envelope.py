@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 SENT_NS = 1_763_000_000_123_456_789
 RUN, TOPIC, PRODUCER = "run-1", "orders", "p0"
+OWN = 0xC0FFEE01  # an incarnation; 0 has blocks of version 1
 
 producers = st.text("abcXYZ019._-", min_size=1, max_size=LONGEST_PRODUCER)
 
 
-def envelope(size_bytes: int = 200, *, in_headers: bool = False, run: str = RUN) -> Envelope:
-    return Envelope(run, PRODUCER, TOPIC, size_bytes, in_headers)
+def envelope(
+    size_bytes: int = 200, *, in_headers: bool = False, run: str = RUN, incarnation: int = OWN
+) -> Envelope:
+    return Envelope(run, PRODUCER, TOPIC, size_bytes, in_headers, incarnation)
 
 
 def write(envelope: Envelope, numbers: list[int], lanes: int, **more: int) -> WrittenMessages:
@@ -73,10 +76,11 @@ def strangers_view(key: bytes, value: bytes, headers: dict[str, bytes]) -> tuple
     else:
         producer, number, sent, payload = value.split(b";", 3)
         before, section = b";".join([producer, number, sent, b""]), b"\x00"
-    magic, version, kind, _run, _topic, lane, sequence, checksum = struct.unpack(
-        ">2sBBQIIQI", payload[:32]
+    magic, version, kind, _run, _topic, lane, high, low, incarnation, checksum = struct.unpack(
+        ">2sBBQIHHIII", payload[:32]
     )
-    assert (magic, version, kind) == (b"SL", 1, 0)
+    assert (magic, version, kind, incarnation) == (b"SL", 2, 0, OWN)
+    sequence = high << 32 | low
     assert checksum == crc32c.crc32c(before + payload[:28] + key + section + payload[32:])
     assert int(number) % 7 == lane
     return producer.decode(), int(number), sequence
@@ -87,12 +91,13 @@ def strangers_view(key: bytes, value: bytes, headers: dict[str, bytes]) -> tuple
     numbers=st.lists(st.integers(0, MOST_MESSAGES - 1), min_size=1, max_size=40),
     producer=producers,
     extra=st.integers(0, 300),
+    incarnation=st.sampled_from([0, 1, OWN, (1 << 32) - 1]),
 )
 def test_columns_equal_the_careful_codec(
-    in_headers: bool, numbers: list[int], producer: str, extra: int
+    in_headers: bool, numbers: list[int], producer: str, extra: int, incarnation: int
 ) -> None:
     size = smallest_message(producer, in_headers=in_headers) + extra
-    form = Envelope(RUN, producer, TOPIC, size, in_headers)
+    form = Envelope(RUN, producer, TOPIC, size, in_headers, incarnation)
     written = write(form, numbers, 7)
     for row, number in enumerate(numbers):
         value, key = at(written.values, row), at(written.keys, row)
@@ -102,9 +107,11 @@ def test_columns_equal_the_careful_codec(
         assert message.intact
         assert (message.producer, message.number) == (producer, number)
         assert (message.lane, message.sequence) == (number % 7, number // 7)
+        assert message.incarnation == incarnation
         assert message.sent_ns == (-1 if in_headers else SENT_NS)
         assert len(value) == size
-        filler = value[value.index(b"SL\x01") + 32 + (1 + len(producer)) * in_headers :]
+        start = bytes([2 if incarnation else 1])
+        filler = value[value.index(b"SL" + start) + 32 + (1 + len(producer)) * in_headers :]
         again = encode_message(
             form,
             number=number,
@@ -218,6 +225,9 @@ def test_reader_stands_any_bytes(records: list[tuple[bytes, bytes]]) -> None:
         b"",
         b"p;1;2;SL\x01\x00",
         b"SL\x01\x00",
+        b"p;1;2;SL\x02\x00",
+        b"SL\x02\x00",
+        b"SL\x03\x00",
         b"p;1;",
         b";;;",
         b"p;99999999999999999999;1;",
@@ -246,6 +256,45 @@ def test_names_of_several_producers_and_topics(pairs: list[tuple[str, str]]) -> 
     ]
     unknown = f"#{topic_hash('t3'):08x}"
     assert named == [(p, unknown if t == "t3" else t) for p, t in pairs]
+
+
+# As the first version of the block was written, up to its filler of 0, 1, 2, …: 100 bytes in all.
+VERSION_1 = [
+    b"p-1;41;1700000000123456789;SL\1\0%s\0\0\0\1\0\0\0\0\0\0\0\x0a\x38\x12\x79\xd4",
+    b"p-1;80;1700000000123456789;SL\1\1%s\0\0\0\2\0\0\0\0\0\0\0\x14\x36\xec\x7f\xa9",
+    b"SL\1\0%s\0\0\0\1\0\0\0\0\0\0\0\x0a\x56\xea\x4a\x34\3p-1",
+    b"SL\1\1%s\0\0\0\2\0\0\0\0\0\0\0\x14\x08\x00\x8c\xf4\3p-1",
+]
+RUN_AND_TOPIC = bytes.fromhex("26b88ecaac29b387 09a7c08a")
+
+
+def test_blocks_of_version_1_are_read_as_incarnation_0() -> None:
+    """One at a time and as columns, in both formats; they lie beside those of version 2."""
+    key = b"shoal.7"
+    headers: Headers = [("id", b"p-1"), ("seq", b"41")]
+    records: list[tuple[bytes | None, bytes | None, Headers]] = [
+        (key, value + bytes(range(100 - len(value))), headers if value[:2] == b"SL" else [])
+        for value in (start % RUN_AND_TOPIC for start in VERSION_1)
+    ]
+    wanted = [(Kind.MESSAGE, "p-1", 0, 1, 10), (Kind.MARKER, "p-1", 0, 2, 20)] * 2
+    for record, told in zip(records, wanted, strict=True):
+        message = decode_message(*record)
+        assert message is not None
+        named = (message.kind, message.producer, message.incarnation)
+        assert (*named, message.lane, message.sequence) == told
+        assert message.intact
+    same_id = write(Envelope(RUN, "p-1", TOPIC, 150, incarnation=OWN), [4], 3)
+    records.append((at(same_id.keys, 0), at(same_id.values, 0), []))
+    wanted.append((Kind.MESSAGE, "p-1", OWN, 1, 1))
+    reader = MessageReader(RUN, [TOPIC])
+    read = reader.read(columns_of(records))
+    assert read.intact.all()
+    found = zip(read.kind, read.producer, read.lane, read.sequence, strict=True)
+    assert wanted == [
+        (kind, reader.producers[p], reader.incarnations[p], lane, sequence)
+        for kind, p, lane, sequence in found
+    ]
+    assert len(set(read.producer.tolist())) == 2
 
 
 def test_random_filler_does_not_compress() -> None:

@@ -61,10 +61,11 @@ def test_keys_of_compacted_topics_stay_in_their_lane_and_most_are_written_once(l
 
 def test_keys_belong_to_one_producer_and_one_topic() -> None:
     forms = [Envelope("r", p, t, 200) for p, t in (("p", "t"), ("q", "t"), ("p", "u"))]
+    forms += [Envelope("r", "p", "t", 200, incarnation=number) for number in (1, 2)]
     one = np.zeros(1, np.int64)
     keys = {MessageWriter(form, 1, many_keys=True).keys(one, one).at(0) for form in forms}
     markers = {MessageWriter(form, 1).keys(one, one, kind=Kind.MARKER).at(0) for form in forms}
-    assert len(keys | markers) == 6
+    assert len(keys | markers) == 10
 
 
 def test_equal_keys_have_equal_numbers() -> None:

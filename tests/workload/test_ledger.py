@@ -21,6 +21,7 @@ from shoal.workload.ledger import (
     CommitLog,
     LedgerWriter,
     create_run,
+    earlier_incarnation,
     first_free_numbers,
     open_run,
     read_commits,
@@ -41,6 +42,7 @@ def run_dir(tmp_path: Path) -> Path:
 def attempts(sequences: Any, **changes: Any) -> dict[str, Any]:
     row = {
         "producer": "p0",
+        "incarnation": 7,
         "topic": "t",
         "lane": 0,
         "sequence": sequences,
@@ -81,7 +83,28 @@ def test_every_table_has_the_published_columns(table: str) -> None:
     rows.append({name: "x" if kind == "dictionary" else 1 for name, kind in TABLES[table]})
     content = pq.read_table(pa.BufferReader(to_parquet(rows)))
     assert content.schema.names == [name for name, _ in TABLES[table]]
-    assert content.schema.metadata[FORMAT_KEY] == b"1"
+    assert content.schema.metadata[FORMAT_KEY] == b"2"
+
+
+def test_incarnations_cost_next_to_nothing() -> None:
+    """Also where one consumer reads several producers in turn."""
+    sizes = []
+    for several in (1, 4):
+        rows, count = Rows("attempts"), 100_000
+        numbers = np.array([Random(n).getrandbits(32) for n in range(several)], np.int64)
+        rows.append(attempts(np.arange(count), incarnation=numbers[np.arange(count) % several]))
+        content = to_parquet(rows)
+        group = pq.read_metadata(pa.BufferReader(content)).row_group(0)
+        place = list(dict(TABLES["attempts"])).index("incarnation")
+        sizes.append(group.column(place).total_compressed_size)
+    assert max(sizes) < 3000, sizes  # bytes, for 100,000 rows
+
+
+def test_a_ledger_has_one_writer(run_dir: Path) -> None:
+    match = "another process writes to the ledgers"
+    with CommitLog(run_dir), pytest.raises(UsageError, match=match):
+        CommitLog(run_dir)
+    CommitLog(run_dir).close()
 
 
 def test_rows_of_the_wrong_shape_are_refused() -> None:
@@ -180,7 +203,7 @@ def test_lines_of_no_known_kind_are_not_written(run_dir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "match"),
-    [(b"{", "not JSON"), (b"[]", "format None"), (b'{"format":2}', "format 2"), (b"{}", "None")],
+    [(b"{", "not JSON"), (b"[]", "format None"), (b'{"format":3}', "format 3"), (b"{}", "None")],
 )
 def test_a_folder_of_another_format_is_refused(run_dir: Path, content: bytes, match: str) -> None:
     CommitLog(run_dir).close()
@@ -202,7 +225,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 def test_the_state_of_a_run_is_replaced_whole(run_dir: Path) -> None:
     CommitLog(run_dir).close()
     update_run(run_dir, {**open_run(run_dir).plan, "state": "finished"})
-    assert open_run(run_dir).plan == {"run": "r1", "state": "finished", "format": 1}
+    assert open_run(run_dir).plan == {"run": "r1", "state": "finished", "format": 2}
 
 
 def test_bad_segments_are_refused(run_dir: Path) -> None:
@@ -214,9 +237,9 @@ def test_bad_segments_are_refused(run_dir: Path) -> None:
     (folder / "cut.parquet").write_bytes(content[:-30])
     (folder / "empty.parquet").write_bytes(b"")
     pq.write_table(alien, folder / "alien.parquet")
-    newer = alien.replace_schema_metadata({FORMAT_KEY: b"2"})
+    newer = alien.replace_schema_metadata({FORMAT_KEY: b"3"})
     pq.write_table(newer, folder / "newer.parquet")
-    marked = alien.replace_schema_metadata({FORMAT_KEY: b"1"})
+    marked = alien.replace_schema_metadata({FORMAT_KEY: b"2"})
     pq.write_table(marked, folder / "marked.parquet")
     for name in ("cut", "empty", "alien", "newer", "marked", "missing", "../../../x"):
         line = {"kind": "segment", "worker": "w", "epoch": 1, "number": 0, "rows": 1}
@@ -246,14 +269,15 @@ def test_a_flipped_bit_is_found(run_dir: Path) -> None:
             read_segment(segment, "attempts")
 
 
-async def test_reservations_say_where_a_new_incarnation_begins(run_dir: Path) -> None:
+async def test_reservations_say_where_a_restarted_producer_begins(run_dir: Path) -> None:
     with CommitLog(run_dir) as log:
         recorder = Recorder(run_dir, worker="w", epoch=1, commit=log.append)
-        await recorder.reserve("p0", "t", lanes=range(4), until=100)
-        await recorder.reserve("p1", "t", lanes=range(4), until=900)
-        await recorder.reserve("p0", "t", lanes=range(2), until=150)  # died half-way
+        await recorder.reserve("p0", "t", lanes=range(4), until=100, incarnation=7)
+        await recorder.reserve("p1", "t", lanes=range(4), until=900, incarnation=9)
+        await recorder.reserve("p0", "t", lanes=range(2), until=150, incarnation=7)  # died half-way
         commits = log.lines()
     assert first_free_numbers(commits, "p0", {"t": 4, "other": 2}) == {"t": 600, "other": 0}
+    assert [earlier_incarnation(commits, name) for name in ("p0", "p1", "p2")] == [7, 9, 0]
 
 
 WRITER = """

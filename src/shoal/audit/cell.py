@@ -20,10 +20,18 @@ from shoal.audit.arrays import (
     ends_of_groups,
     filled,
     highest_by_pair,
+    ints,
     starts_of_groups,
 )
 from shoal.audit.book import Book, is_measured, spans_of, write_order, write_range
-from shoal.audit.evidence import NEVER, gather_places, offset_of, pack_places, partition_of
+from shoal.audit.evidence import (
+    NEVER,
+    gather_places,
+    offset_of,
+    pack_places,
+    partition_of,
+    reused_slots,
+)
 from shoal.audit.fidelity import Alterations, compare_copies
 from shoal.audit.group import GroupJudge
 from shoal.audit.latency import per_second
@@ -44,6 +52,7 @@ def judge_cell(cell: MessageCell, setting: Setting) -> list[Part]:
     outcome = view.outcome
     book = Book(view, outcome)
     _count_attempts(view, outcome, book)
+    book.find(None, Finding.REUSED_SEQUENCE, _reused(view, outcome))
     alterations = compare_copies(view)
     _judge_logs(view, book, alterations)
     _judge_unreadable(view, book)
@@ -77,6 +86,20 @@ def _count_attempts(view: CellView, outcome: Array, book: Book) -> None:
     write_range(book, None, "measured sent", times.sent_us[measured])
     acked = np.flatnonzero(measured & (times.acked_us != NONE))
     book.measure(None, "producer", acked, (times.acked_us - times.sent_us)[acked])
+
+
+def _reused(view: CellView, outcome: Array) -> Ints:
+    """Slots of two acknowledged attempts, which no ledger can tell apart.
+
+    A history may repeat a line, so there it takes two offsets. A ledger has one row for each
+    attempt; two rows that differ in nothing are one, of a folder that was named twice.
+    """
+    if not view.setting.acknowledged:
+        return ints()
+    columns = ("offset",) if view.setting.is_history else ("offset", "sent_us", "acked_us")
+    slots = reused_slots(view.attempt_rows, view.attempt_slots, columns)
+    found: Ints = slots[outcome[slots] == OK]
+    return found
 
 
 # ---------------------------------------------------------------- logs

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from shoal.audit.latency import (
 )
 from shoal.audit.merge import Totals, latency_maxima
 from shoal.audit.polls import Step
+from shoal.audit.result.producers import ProducerNames
 from shoal.audit.result.sentences import bound_95, compose_sentence, finish_sentences
 from shoal.audit.rules.batches import count_batches
 from shoal.audit.segments import MOST_WINDOWS
@@ -52,6 +55,22 @@ class Evidence:
     setting: Setting
     totals: Totals
     polls: Polls
+
+    @cached_property
+    def producer_names(self) -> ProducerNames:
+        """Of every producer that planned, sent or is named by any record."""
+        counted = (
+            stream
+            for by_name in self.totals.counts.values()
+            for by_stream in by_name.values()
+            for stream in by_stream
+        )
+        contested = (
+            Stream(producer, "", lane, incarnation)
+            for *_, messages in self.polls.contested
+            for producer, lane, _, incarnation in messages
+        )
+        return ProducerNames(chain(self.setting.extents, counted, contested))
 
 
 def conclude(ledger: Ledger, evidence: Evidence) -> Result:
@@ -94,6 +113,7 @@ class _Group:
         self.group, self.faults = group, faults[:MOST_WINDOWS]
         self.skew_us = self.setting.skews_us.get(group)
         self.counts = self._all_counts()
+        self.names = evidence.producer_names
 
     def _all_counts(self) -> dict[str, int]:
         """Every count of this group and of the logs, and what tells stages apart."""
@@ -158,18 +178,20 @@ class _Group:
             streams.update(stream for stream, times in by_stream.items() if times)
         held = self.totals.witnesses
         witness = held.get((self.group, finding)) or held.get((None, finding))
-        return FindingResult(count, len(streams), witness)
+        return FindingResult(count, len(streams), witness and self.names.name_in(witness))
 
     def _contested(self, count: int) -> FindingResult:
         by_log = sorted(self.polls.contested, key=lambda found: (found[0], found[1]))
         (cluster, topic, partition), offset, _, messages = by_log[0]
-        names = ("producer", "lane", "sequence")
+        names = ("producer", "lane", "sequence", "incarnation")
         witness = {
             "cluster": cluster,
             "topic": topic,
             "partition": partition,
             "offset": offset,
-            "messages": [dict(zip(names, message, strict=True)) for message in messages],
+            "messages": [
+                self.names.name_in(dict(zip(names, message, strict=True))) for message in messages
+            ],
         }
         return FindingResult(count, len({found[0] for found in by_log}), witness)
 

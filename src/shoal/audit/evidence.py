@@ -6,13 +6,14 @@ from that log, an acknowledgement (never that of a failed send). A message at tw
 one cluster has a copy.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, Rows, filled, ints, starts_of_groups
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import FAILED, OPEN
+from shoal.model.ledger import FAILED, OK, OPEN
 
 NEVER = 3  # the outcome of what was never attempted
 
@@ -86,6 +87,28 @@ def gather_attempts(rows: Rows, slots: Ints, size: int) -> Attempts:
     np.copyto(intended, sent, where=intended == NONE)
     acked[outcome == FAILED] = NONE  # an answer, but not an acknowledgement
     return Attempts(outcome, intended, sent, acked)
+
+
+def reused_slots(rows: Rows, slots: Ints, columns: Sequence[str]) -> Ints:
+    """Slots with two acknowledged rows that differ in one of the columns; absent is no value."""
+    ok = np.flatnonzero(rows["outcome"] == OK)
+    again = np.flatnonzero(np.bincount(slots[ok], minlength=1) > 1)
+    if not len(again):
+        return again
+    chosen = ok[np.isin(slots[ok], again)]
+    found = [
+        _with_several(slots[chosen[known]], rows[name][chosen[known]])
+        for name in columns
+        for known in (rows[name][chosen] != NONE,)
+    ]
+    return np.unique(np.concatenate(found))
+
+
+def _with_several(slots: Ints, values: Array) -> Ints:
+    """Slots with more than one value."""
+    distinct, _ = _distinct_pairs(slots, values)
+    several: Ints = distinct[1:][distinct[1:] == distinct[:-1]]
+    return several
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Ints, filled, ints
 from shoal.audit.evidence import partition_of
-from shoal.audit.read import Within, read_rows
+from shoal.audit.read import PRODUCER_NUMBER, Within, read_rows
 from shoal.audit.verdict import promised_fidelity
 from shoal.audit.view import CellView
 from shoal.audit.walk import number_rows
@@ -116,6 +116,6 @@ class _Copies:
         """A column that is rarely asked for, read when it is; rows stand as in `view.log`."""
         cell = self._view.cell
         within = Within("sequence", ((cell.low, cell.high),))
-        columns = ("producer", "lane", "sequence", name)
+        columns = (PRODUCER_NUMBER, "lane", "sequence", name)
         rows = read_rows("log", cell.log, columns, vocabulary=self._view.words, within=within)
         return self._view.readable(rows)[name]

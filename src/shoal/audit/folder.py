@@ -20,7 +20,16 @@ import pyarrow.parquet as pq
 from shoal.audit.arrays import LARGEST
 from shoal.audit.read import Held, Piece, Spelling, Vocabulary, read_rows
 from shoal.model.errors import LedgerError, UsageError
-from shoal.model.ledger import COMMIT_KINDS, FORMAT, FORMAT_KEY, TABLES
+from shoal.model.ledger import (
+    COMMIT_KINDS,
+    FORMAT,
+    FORMAT_KEY,
+    NO_INCARNATION,
+    TABLES,
+    Columns,
+    columns_of,
+    read_format,
+)
 from shoal.model.runs import is_by_hash, run_hash
 
 Json = Mapping[str, Any]
@@ -154,12 +163,19 @@ def _open_folder(directory: Path) -> RunFolder:
         ) from error
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{path} is not JSON") from error
-    told = plan.get("format") if isinstance(plan, dict) else None
-    if told != FORMAT:
-        raise LedgerError(f"{path} is of format {told!r:.40}; this version reads format {FORMAT}")
+    told = read_format(plan.get("format") if isinstance(plan, dict) else None, str(path))
     if (wrong := next(_malformed(plan), None)) is not None:
         raise LedgerError(f"{path} is malformed: {wrong} is not what it must be")
-    return RunFolder(directory, plan, list(_read_commits(directory / "commits.jsonl")))
+    commits = list(_read_commits(directory / "commits.jsonl"))
+    if told == 1:
+        commits = [_with_incarnation(line) for line in commits]
+    return RunFolder(directory, plan, commits)
+
+
+def _with_incarnation(line: Json) -> Json:
+    """A line of format 1 as format 2 has it."""
+    is_of_stream = line["kind"] in ("reserve", "drained")
+    return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
 
 
 def _malformed(plan: Json) -> Iterator[str]:
@@ -201,7 +217,7 @@ def _commit(text: bytes, where: str) -> Json:
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{where} is not JSON") from error
     if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} is of no kind that format {FORMAT} knows")
+        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
     return line
 
 
@@ -266,10 +282,8 @@ def _footer(
             metadata, schema = file.metadata, file.schema_arrow
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
-    told = (schema.metadata or {}).get(FORMAT_KEY)
-    if told != str(FORMAT).encode():
-        raise LedgerError(f"{path} is of format {told!r:.40}; this version reads {FORMAT}")
-    if not _has_columns(schema, table):
+    told = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
+    if not _has_columns(schema, columns_of(table, told)):
         raise LedgerError(f"{path} does not have the columns of table {table}")
     if metadata.num_rows != rows:
         raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
@@ -284,11 +298,11 @@ def _footer(
             position += group.num_rows
 
 
-def _has_columns(schema: Any, table: str) -> bool:
+def _has_columns(schema: Any, columns: Columns) -> bool:
     names = (pa.dictionary(pa.int32(), pa.string()), pa.string())
-    return bool(schema.names == [name for name, _ in TABLES[table]]) and all(
+    return bool(schema.names == [name for name, _ in columns]) and all(
         field.type in names if kind == "dictionary" else field.type == pa.type_for_alias(kind)
-        for field, (_, kind) in zip(schema, TABLES[table], strict=True)
+        for field, (_, kind) in zip(schema, columns, strict=True)
     )
 
 

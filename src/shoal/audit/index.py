@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.audit.arrays import Array, Ints, Rows, filled, ints
-from shoal.audit.read import Vocabulary
+from shoal.audit.read import PRODUCER_NUMBER, Vocabulary
 from shoal.audit.setting import Stream, sort_key
 
 # A dense cell may have this many slots for each row, and this many in any case.
@@ -99,24 +99,27 @@ def _number_streams(
     """All streams in the order of names, and the number of the stream of each row."""
     words, lanes = max(len(vocabulary), 1), _lane_span(tables)
     packed = [
-        (t["producer"].astype(np.int64) * words + t["topic"]) * lanes
+        (t[PRODUCER_NUMBER].astype(np.int64) * words + t["topic"]) * lanes
         + t["lane"].astype(np.int64) % lanes
         for t in tables
     ]
-    distinct = _distinct(packed, words * words * lanes)
-    names = vocabulary.names
-    met = [
-        Stream(names[p // lanes // words], names[p // lanes % words], _lane(p % lanes))
-        for p in distinct.tolist()
-    ]
+    span = len(vocabulary.producers) * words * lanes
+    distinct = _distinct(packed, span)
+    met = [_named_stream(vocabulary, *divmod(p, lanes)) for p in distinct.tolist()]
     streams = sorted({*met, *planned}, key=sort_key)
     places = {stream: place for place, stream in enumerate(streams)}
     numbers = ints([places[stream] for stream in met])
-    if words * words * lanes <= _TABLE_SIZE:
-        table = filled(words * words * lanes)
+    if span <= _TABLE_SIZE:
+        table = filled(span)
         table[distinct] = numbers
         return streams, [table[p] for p in packed]
     return streams, [numbers[np.searchsorted(distinct, p)] for p in packed]
+
+
+def _named_stream(vocabulary: Vocabulary, packed: int, lane: int) -> Stream:
+    number, topic = divmod(packed, len(vocabulary))
+    producer, incarnation = vocabulary.producers[number]
+    return Stream(producer, vocabulary.names[topic], _lane(lane), incarnation)
 
 
 def _lane_span(tables: Sequence[Rows]) -> int:

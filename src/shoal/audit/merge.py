@@ -18,7 +18,7 @@ from shoal.audit.order import SUMMARY
 from shoal.audit.parts import Part
 from shoal.audit.rules.batches import BATCHES
 from shoal.audit.segments import FARES
-from shoal.audit.setting import Knowledge, Log, Setting, Stream, sort_key
+from shoal.audit.setting import Knowledge, Log, Setting, Stream, StreamKey, sort_key
 from shoal.audit.supersession import LATEST, merge_latest
 from shoal.audit.tasks import UnitName, Unproven
 from shoal.model.findings import Finding
@@ -83,7 +83,7 @@ class Totals:
     )
 
     # By group and transaction: the first message that it lost.
-    lost_transactions: dict[str, dict[int, tuple[tuple[str, str, int], int, Stream, int]]] = field(
+    lost_transactions: dict[str, dict[int, tuple[StreamKey, int, Stream, int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
@@ -111,9 +111,8 @@ class Totals:
             self.witnesses[group, finding] = details
 
 
-def _witness_key(details: Mapping[str, Any]) -> tuple[tuple[str, str, int], int]:
-    stream = Stream(details["producer"], details["topic"], details["lane"])
-    return sort_key(stream), details["sequence"]
+def _witness_key(details: Mapping[str, Any]) -> tuple[StreamKey, int]:
+    return sort_key(Stream(**{name: details[name] for name in Stream._fields})), details["sequence"]
 
 
 @dataclass
@@ -185,7 +184,7 @@ def is_undecided(parts: Iterable[Part]) -> bool:
 
 
 def _streams(label: Iterable[Any]) -> list[Stream]:
-    return [Stream(producer, topic, lane) for producer, topic, lane in label]
+    return [Stream(*names) for names in label]
 
 
 # ---------------------------------------------------------------- totals
@@ -291,9 +290,8 @@ _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
 
 def unit_name(kind: str, group: Group, stream: Stream, partition: int) -> UnitName:
     """Consumers' units are streams; those of logs are streams in one partition."""
-    producer, topic, lane = stream
     is_log = kind != "consumers"
-    return (kind, group or "", producer, topic, lane, partition if is_log else -1)
+    return (kind, group or "", *stream, partition if is_log else -1)
 
 
 def _add_order(summaries: Summaries, part: Part, streams: list[Stream]) -> None:

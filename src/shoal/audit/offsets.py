@@ -10,19 +10,19 @@ import numpy as np
 from shoal.audit.arrays import NONE, Bools, Ints, Rows, ints, joined
 from shoal.audit.evidence import offset_of, pack_places
 from shoal.audit.parts import Part, part
-from shoal.audit.read import Vocabulary, Within, read_rows
+from shoal.audit.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
 from shoal.audit.setting import Setting
 from shoal.audit.tasks import OffsetCell
 from shoal.audit.walk import number_rows
 from shoal.model.ledger import COMMITTED, FAILED, OPEN
 
-_COLUMNS = ("topic", "offset", "producer", "lane", "sequence")
+_COLUMNS = ("topic", "offset", PRODUCER_NUMBER, "lane", "sequence")
 
 
 def judge_offsets(task: OffsetCell, setting: Setting) -> list[Part]:
     words = Vocabulary()
     evidence = _read(task, setting, words)
-    names = ("topic", "partition", "producer", "lane", "sequence", "offset")
+    names = ("topic", "partition", PRODUCER_NUMBER, "lane", "sequence", "offset")
     rows = {name: joined([table[name] for table in evidence]) for name in names}
     is_scan = np.repeat(
         [True, *(False for _ in evidence[1:])], [len(t["offset"]) for t in evidence]
@@ -46,7 +46,7 @@ def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
     if not task.transactions or not count:
         return np.zeros(count, dtype=np.bool_)
     low, high = int(rows["sequence"].min()), int(rows["sequence"].max())
-    columns = ("producer", "topic", "lane", "sequence")
+    columns = (PRODUCER_NUMBER, "topic", "lane", "sequence")
     within = Within("sequence", ((low, high + 1),))
     members = read_rows(
         "transactions", task.transactions, (*columns, "fate"), vocabulary=words, within=within
@@ -89,10 +89,13 @@ def _is_unproven(task: OffsetCell, attempts: Rows, words: Vocabulary) -> Bools:
     if not task.unproven or not count:
         return np.zeros(count, dtype=np.bool_)
     named = [
-        (words.code(stream.producer), words.code(stream.topic), stream.lane, sequence, offset)
+        (
+            words.producer_code(stream.producer, stream.incarnation),
+            *(words.code(stream.topic), stream.lane, sequence, offset),
+        )
         for stream, sequence, offset in task.unproven
     ]
-    names = ("producer", "topic", "lane", "sequence", "offset")
+    names = (PRODUCER_NUMBER, "topic", "lane", "sequence", "offset")
     columns = zip(names, np.array(named, dtype=np.int64).T, strict=True)
     both = [np.concatenate([attempts[name], column]) for name, column in columns]
     number = number_rows(both)
@@ -116,7 +119,7 @@ def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) ->
     # What cannot be read may be any message, so it contradicts none.
     named = (rows["lane"] != NONE) | (rows["sequence"] != NONE)
     rows, places = {name: column[named] for name, column in rows.items()}, places[named]
-    message = np.stack([rows["producer"], rows["lane"], rows["sequence"]], axis=1)
+    message = np.stack([rows[PRODUCER_NUMBER], rows["lane"], rows["sequence"]], axis=1)
     differs = (message[1:] != message[:-1]).any(axis=1) & (places[1:] == places[:-1])
     found, first = np.unique(places[1:][differs], return_index=True)
     if not len(found):
@@ -136,8 +139,10 @@ def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) ->
     return parts
 
 
-def _message(rows: Rows, row: int, words: Vocabulary) -> tuple[str, int, int]:
-    return words.names[rows["producer"][row]], int(rows["lane"][row]), int(rows["sequence"][row])
+def _message(rows: Rows, row: int, words: Vocabulary) -> tuple[str, int, int, int]:
+    """Producer, lane, sequence, incarnation."""
+    producer, incarnation = words.producers[rows[PRODUCER_NUMBER][row]]
+    return producer, int(rows["lane"][row]), int(rows["sequence"][row]), incarnation
 
 
 class _Known:

@@ -3,13 +3,15 @@
 Rules:
 - Rows keep ledger order. `position`, asked for like a column, is a row's place in it.
 - Names become numbers into one vocabulary for each task, so kernels compare integers.
+- `producer_number`, asked for like a column, is a number for producer and incarnation together:
+  what two producers with one id wrote is told apart from here on.
 - What cannot be read, or holds nulls, is a `LedgerError` that names the file.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +19,11 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import Array, Bools, Rows
 from shoal.model.errors import LedgerError
-from shoal.model.ledger import TABLES
+from shoal.model.ledger import NO_INCARNATION, TABLES
 
 POSITION = "position"
+PRODUCER_NUMBER = "producer_number"
+_PRODUCER: Final = ("producer", "incarnation")
 _LONGEST_SURE_NAME = 64
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
@@ -59,12 +63,29 @@ class Held(NamedTuple):
     positions: Array | None = None
 
 
+class ProducerIncarnation(NamedTuple):
+    """One producer: its id, and the number that tells it from others with that id."""
+
+    producer: str
+    incarnation: int
+
+
 @dataclass(slots=True)
 class Vocabulary:
-    """Names of one task and their numbers, given out as names are met."""
+    """Names and producers of one task and their numbers, given out as they are met."""
 
     names: list[str] = field(default_factory=list)
+    producers: list[ProducerIncarnation] = field(default_factory=list)
     _codes: dict[str, int] = field(default_factory=dict)
+    _producer_codes: dict[ProducerIncarnation, int] = field(default_factory=dict)
+
+    def producer_code(self, producer: str, incarnation: int = NO_INCARNATION) -> int:
+        name = ProducerIncarnation(producer, incarnation)
+        known = self._producer_codes.get(name)
+        if known is None:
+            known = self._producer_codes[name] = len(self.producers)
+            self.producers.append(name)
+        return known
 
     def code(self, name: str) -> int:
         known = self._codes.get(name)
@@ -108,8 +129,10 @@ def read_rows(
 ) -> Rows:
     """The rows of some row groups of a table, in the order given."""
     chunks: dict[str, list[Array]] = {name: [] for name in columns}
-    stored = [name for name in columns if name != POSITION]
-    types = dict(TABLES[table]) | {POSITION: "int64"}
+    stored = [name for name in columns if name not in (POSITION, PRODUCER_NUMBER)]
+    if PRODUCER_NUMBER in chunks:
+        stored += [name for name in _PRODUCER if name not in stored]
+    types = dict(TABLES[table]) | {POSITION: "int64", PRODUCER_NUMBER: "dictionary"}
     for piece in pieces:
         if isinstance(piece, Held):
             rows = _held_rows(piece, stored, types, vocabulary)
@@ -117,6 +140,8 @@ def read_rows(
             rows = _read_piece(piece, stored, types, vocabulary)
         if POSITION in chunks:
             rows[POSITION] = _positions(piece, len(rows[stored[0]]))
+        if PRODUCER_NUMBER in chunks:
+            rows[PRODUCER_NUMBER] = _number_producers(rows, vocabulary)
         mask = within.mask(rows[within.column]) if within else None
         kept_rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         for name, kept in chunks.items():
@@ -128,6 +153,32 @@ def _positions(piece: Piece | Held, count: int) -> Array:
     if isinstance(piece, Held) and piece.positions is not None:
         return piece.positions
     return np.arange(piece.position, piece.position + count, dtype=np.int64)
+
+
+def _number_producers(columns: Rows, vocabulary: Vocabulary) -> Array:
+    """A number for each row; no sorting, as nearly always an id has one incarnation."""
+    producer, incarnation = (columns[name] for name in _PRODUCER)
+    if len(producer) and _is_constant(producer) and _is_constant(incarnation):
+        name = vocabulary.names[producer[0]]
+        code = vocabulary.producer_code(name, int(incarnation[0]))
+        return np.full(len(producer), code, np.int32)
+    numbers = np.empty(len(producer), np.int32)
+    rows: Any = slice(None)
+    while len(producer):
+        one_of = np.zeros(int(producer.max()) + 1, np.int64)
+        one_of[producer] = incarnation  # of several incarnations of an id, the last
+        code_of = np.zeros(len(one_of), np.int32)
+        for code in np.flatnonzero(np.bincount(producer)).tolist():
+            code_of[code] = vocabulary.producer_code(vocabulary.names[code], int(one_of[code]))
+        numbers[rows] = code_of[producer]
+        others = np.flatnonzero(one_of[producer] != incarnation)
+        rows = others if isinstance(rows, slice) else rows[others]
+        producer, incarnation = producer[others], incarnation[others]
+    return numbers
+
+
+def _is_constant(values: Array) -> bool:
+    return bool(values[0] == values[-1]) and bool((values == values[0]).all())
 
 
 def _whole(arrays: list[Array], kind: type[np.generic]) -> Array:
@@ -171,8 +222,11 @@ def _read_piece(
 
 def _constants(group: Any, names: list[str], columns: Sequence[str]) -> dict[str, Any]:
     """Columns of a row group with one value only, which its footer tells."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in columns:
+        if name == "incarnation" and name not in names:
+            found[name] = NO_INCARNATION  # a file of format 1
+            continue
         told = group.column(names.index(name)).statistics
         if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
             continue

@@ -1,6 +1,6 @@
 """What every task of an audit must know besides its rows. Small, plain, the same for all.
 
-A stream is (producer, topic, lane). How far a stream's numbers go:
+A stream is (producer, incarnation, topic, lane). How far a stream's numbers go:
 - below `planned` they are attempts even if no outcome was recorded: the count of its end
   manifest, or what was reserved if the producer never ended;
 - below `reserved` a number that turns up anywhere is an attempt, not an unexpected message.
@@ -21,6 +21,7 @@ from shoal.audit.folder import Ledger
 from shoal.audit.read import Vocabulary, read_rows
 from shoal.audit.segments import edges_of, slot_width_us
 from shoal.model.errors import LedgerError
+from shoal.model.ledger import NO_INCARNATION
 
 Cluster = Literal["source", "target"]
 Log = tuple[str, str, int]  # cluster, topic, partition
@@ -35,6 +36,7 @@ class Stream(NamedTuple):
     producer: str
     topic: str
     lane: int
+    incarnation: int = NO_INCARNATION
 
 
 class Extent(NamedTuple):
@@ -42,9 +44,12 @@ class Extent(NamedTuple):
     reserved: int
 
 
-def sort_key(stream: Stream) -> tuple[str, str, int]:
+StreamKey = tuple[str, str, int, int]
+
+
+def sort_key(stream: Stream) -> StreamKey:
     """The order in which streams stand in reports, and in which witnesses are chosen."""
-    return stream.topic, stream.producer, stream.lane
+    return stream.topic, stream.producer, stream.incarnation, stream.lane
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,8 @@ def _extents(ledger: Ledger) -> dict[Stream, Extent]:
 
 def _stream(line: Mapping[str, Any]) -> Stream:
     try:
-        return Stream(str(line["producer"]), str(line["topic"]), int(line["lane"]))
+        name = str(line["producer"]), str(line["topic"])
+        return Stream(*name, int(line["lane"]), int(line["incarnation"]))
     except (KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"a line names no stream: {line!r:.200}") from error
 

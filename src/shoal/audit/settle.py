@@ -78,8 +78,7 @@ def _handed_out(
 ) -> dict[UnitName, Pieces]:
     tables: dict[UnitName, list[Ints]] = defaultdict(list)
     for part in (part for parts in answers for part in parts):
-        kind, group, producer, topic, lane, partition = part.label
-        name = (kind, group, producer, topic, lane, partition)
+        name: UnitName = tuple(part.label)
         tables[name].append(part.values.reshape(-1, 4 if tangled[name] is None else 6))
     handed = {}
     for name, found in tables.items():
@@ -115,9 +114,9 @@ def _sum(table: Ints) -> Measure:
 
 
 def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
-    kind, group_name, producer, topic, lane, partition = unit
+    kind, group_name, producer, topic, lane, incarnation, partition = unit
     group: Group = group_name if kind == "consumers" else None
-    stream, finding = Stream(producer, topic, lane), FINDINGS[kind]
+    stream, finding = Stream(producer, topic, lane, incarnation), FINDINGS[kind]
     measured = found.measured
     if kind == "consumers":
         totals.find(group, "F", stream, measured.F)

@@ -28,8 +28,8 @@ class MessageCell:
 
 
 # Kind ("consumers", "source", "target"), group (for consumers), producer, topic, lane,
-# partition (for logs; -1 for consumers).
-UnitName = tuple[str, str, str, str, int, int]
+# incarnation, partition (for logs; -1 for consumers).
+UnitName = tuple[str, str, str, str, int, int, int]
 
 
 @dataclass(frozen=True)

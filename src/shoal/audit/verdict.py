@@ -59,6 +59,7 @@ _AGAINST_SOURCE = (
     (Finding.REORDERED_SOURCE, Finding.REORDERED_SOURCE),
     (Finding.INCONSISTENT_OFFSET, "inconsistent@source"),
     (Finding.ABORTED_READ, "aborted@source"),
+    (Finding.REUSED_SEQUENCE, Finding.REUSED_SEQUENCE),
     (Finding.TORN_TRANSACTION, "torn@source"),
     (Finding.UNREADABLE, "unreadable@source"),
     (Finding.UNEXPECTED, "unexpected@source"),

@@ -26,7 +26,7 @@ from shoal.audit.evidence import (
 )
 from shoal.audit.index import build_index
 from shoal.audit.order import Units
-from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
+from shoal.audit.read import POSITION, PRODUCER_NUMBER, Vocabulary, Within, read_rows
 from shoal.audit.rules.absence import is_shown_absent
 from shoal.audit.rules.outcomes import apply_fates, is_refused, is_unproven_offset
 from shoal.audit.segments import segments_of
@@ -35,7 +35,7 @@ from shoal.audit.tasks import MessageCell
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import COMMITTED, FAILED, FATES, OK, OUTCOMES, UNKNOWN
 
-_STREAM = ("producer", "topic", "lane", "sequence")
+_STREAM = (PRODUCER_NUMBER, "topic", "lane", "sequence")
 _ATTEMPTS = (*_STREAM, "outcome", "error", "offset", "intended_us", "sent_us", "acked_us")
 _RECEIPTS = (*_STREAM, "group", "assignment", "partition", "offset", "received_us", "intact")
 _LOG = (*_STREAM, "cluster", "partition", "offset", "append_us", "intact")
@@ -93,7 +93,7 @@ class CellView:
 
     def _is_unreadable(self, rows: Rows) -> Bools:
         found: Bools = (
-            (rows["producer"] == self.words.code(""))
+            (rows[PRODUCER_NUMBER] == self.words.producer_code(""))
             & (rows["lane"] == NONE)
             & (rows["sequence"] == NONE)
         )

@@ -3,8 +3,9 @@
 Rules:
 - Two places that share nothing leave two folders of one run; an audit joins them. `run.json`
   names each cluster by its id, so that the judge sees whether a mirror lay between them.
-- A folder is new, or left by an earlier process of the same role and run: then this one goes
-  on as its next incarnation, a producer above all numbers that may have been used.
+- A folder is new, or left by an earlier process of the same role and run: then this one
+  continues it under a newer lease, a producer with the same incarnation and above all numbers
+  that may have been used. A folder of an older ledger format is not continued.
 - The first signal ends it in order: a producer sends nothing new, waits for its answers and
   drains; a consumer seals what it has. The second ends it at once; what is sealed stays.
 - A producer alone does not see its markers arrive: it writes them for as long as it is told.
@@ -24,6 +25,7 @@ from shoal.client.metadata import ClusterMetadata
 from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
+from shoal.model.ledger import FORMAT
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
 from shoal.workload.compacted import compacted_topics
@@ -34,8 +36,10 @@ from shoal.workload.ledger import (
     RUN_FILE,
     CommitLog,
     create_run,
+    earlier_incarnation,
     first_free_numbers,
     open_run,
+    read_plan,
     update_run,
 )
 from shoal.workload.producer import ProducerSummary, produce, writer_of
@@ -93,9 +97,11 @@ async def produce_alone(
             taken = first_free_numbers(
                 log.lines(), spec.producer, {t.name: t.lanes for t in topics}
             )
+            incarnation = earlier_incarnation(log.lines(), spec.producer)
+            spec = replace(spec, incarnation=incarnation, first_numbers=taken)
             control = LocalControl(groups=["elsewhere"], on_progress=on_progress)
             with _signals(control.finish, control.stop):
-                return await produce(replace(spec, first_numbers=taken), client, recorder, control)
+                return await produce(spec, client, recorder, control)
 
 
 async def consume_alone(
@@ -223,28 +229,33 @@ def _described(properties: Mapping[str, str], cluster: ClusterMetadata) -> Json:
 async def _folder(
     folder: Path, described: Json, *, worker: str
 ) -> AsyncIterator[tuple[Recorder, CommitLog]]:
-    """The ledgers of this incarnation; `run.json` tells whether it ended by itself."""
-    _take_over(folder, described)
-    state = "interrupted"
-    try:
-        with CommitLog(folder) as log:
-            leases = sum(line["kind"] == "lease" for line in log.lines())
-            epoch = leases + 1
-            recorder = Recorder(folder, worker=worker, epoch=epoch, commit=log.append_aside)
-            lease = {"kind": "lease", "worker": worker, "epoch": recorder.epoch}
-            log.append({**lease, "host": machine_clock()})
-            yield recorder, log
-        state = "finished"
-    finally:
-        update_run(folder, dict(open_run(folder).plan) | {"state": state})
-
-
-def _take_over(folder: Path, described: Json) -> None:
+    """The ledgers under a new lease; `run.json` says whether their writer ended in order."""
     described = described | surroundings() | {"state": "running", "warm_up_us": 0}
     if not (folder / RUN_FILE).exists():
         create_run(folder, described)
-        return
-    plan = dict(open_run(folder).plan)
+    plan = _checked_plan(folder, described)
+    with CommitLog(folder) as log:
+        state = "interrupted"
+        update_run(folder, plan | {"state": "running", "driver": described["driver"]})
+        try:
+            leases = sum(line["kind"] == "lease" for line in log.lines())
+            recorder = Recorder(folder, worker=worker, epoch=leases + 1, commit=log.append_aside)
+            lease = {"kind": "lease", "worker": worker, "epoch": recorder.epoch}
+            log.append({**lease, "host": machine_clock()})
+            yield recorder, log
+            state = "finished"
+        finally:
+            update_run(folder, dict(open_run(folder).plan) | {"state": state})
+
+
+def _checked_plan(folder: Path, described: Json) -> Json:
+    """What `run.json` says; refuses a folder that this process may not continue."""
+    plan = read_plan(folder)
+    if plan["format"] != FORMAT:
+        raise UsageError(
+            f"{folder} holds ledgers of format {plan['format']}; this version writes {FORMAT}",
+            remedy="choose another folder; shoal audit judges folders of both formats together",
+        )
     for name in ("run", "role", "topics"):
         if plan.get(name) != described[name]:
             raise UsageError(
@@ -252,11 +263,11 @@ def _take_over(folder: Path, described: Json) -> None:
                 f" not {described[name]!r:.80}",
                 remedy="choose another folder",
             )
-    update_run(folder, plan | {"state": "running", "driver": described["driver"]})
+    return plan
 
 
 def _run_of(folder: Path) -> str:
-    """What an earlier incarnation found out, or nothing."""
+    """What an earlier process found out, or nothing."""
     return str(open_run(folder).plan.get("run", "")) if (folder / RUN_FILE).exists() else ""
 
 

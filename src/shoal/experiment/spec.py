@@ -41,7 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[0-9*, ]+\])?|yarn|(spark|k8s)://\S+")
 # What the plan fills in by itself.
 _PLANNED: Final = {
-    ProducerSpec: {"run", "producer", "topics", "start_us", "first_numbers"},
+    ProducerSpec: {"run", "producer", "topics", "start_us", "incarnation", "first_numbers"},
     ConsumerSpec: {"run", "group", "consumer", "topics", "partitions", "cluster", "fetching"},
     FetchSettings: {"rack"},
 }

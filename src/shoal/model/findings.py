@@ -39,6 +39,7 @@ class Finding(StrEnum):
     REORDERED_TARGET = "reordered: target"
     INCONSISTENT_OFFSET = "inconsistent offset"
     ABORTED_READ = "aborted read"
+    REUSED_SEQUENCE = "reused sequence"
     UNCOMMITTED_READ = "uncommitted read"
     TORN_TRANSACTION = "torn transaction"
     UNEXPECTED = "unexpected"
@@ -61,6 +62,7 @@ ALWAYS_VIOLATES = LOST | {
     Finding.UNREADABLE,
     Finding.UNEXPECTED,
     Finding.ABORTED_READ,
+    Finding.REUSED_SEQUENCE,
     Finding.UNCOMMITTED_READ,
     Finding.TORN_TRANSACTION,
     Finding.INCONSISTENT_OFFSET,

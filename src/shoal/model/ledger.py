@@ -7,25 +7,34 @@ Rules:
 - A segment counts once it stands in the commit log; a reader opens only those.
 - Times are whole microseconds since the Unix epoch; -1 stands for "none".
 - Offsets are those of the log named in the row; -1 stands for "none".
-- A message is named by (producer, topic, lane, sequence); `topic` is always the name that
-  the producer wrote to, also in rows about the target.
+- A message is named by (producer, incarnation, topic, lane, sequence); `topic` is always the
+  name that the producer wrote to, also in rows about the target. `incarnation` is a number of
+  32 bits that a producer drew for its ledger: two producers with one id are two producers.
 - A record under one of our keys whose identity block cannot be read stands in `receipts` and
   `log` with producer "", lane -1, sequence -1 and `intact` false; its topic is its log's.
-- Every Parquet file carries the key `shoal.format` in its schema metadata.
+- Every Parquet file carries the key `shoal.format` in its schema metadata. Format 1 has no
+  incarnations, neither as a column nor in the commit log; it is read as incarnation 0.
 
 Columns are (name, Arrow type name) pairs, so that this module needs no Arrow.
 """
 
 from typing import Final
 
-FORMAT: Final = 1
+from shoal.model.errors import LedgerError
+
+FORMAT: Final = 2  # that is written
+FORMATS: Final = (1, 2)  # that are read
 FORMAT_KEY: Final = b"shoal.format"
+
+# The incarnation of every producer of a ledger of format 1, and of a history.
+NO_INCARNATION: Final = 0
 
 Columns = tuple[tuple[str, str], ...]
 
 # One row for each attempt whose outcome its producer knows.
 ATTEMPTS: Final[Columns] = (
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("sequence", "int64"),
@@ -47,6 +56,7 @@ RECEIPTS: Final[Columns] = (
     ("partition", "int32"),
     ("offset", "int64"),  # in the log that the consumers read
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("lane", "int32"),
     ("sequence", "int64"),
     ("timestamp_us", "int64"),  # the record's timestamp
@@ -57,6 +67,7 @@ RECEIPTS: Final[Columns] = (
 # One row for each stream when its producer ended: how many attempts it made.
 MANIFESTS: Final[Columns] = (
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("count", "int64"),
@@ -80,6 +91,7 @@ LOG: Final[Columns] = (
     ("partition", "int32"),
     ("offset", "int64"),
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("lane", "int32"),
     ("sequence", "int64"),
     ("append_us", "int64"),  # -1 unless the topic stamps append times
@@ -97,6 +109,7 @@ BATCHES: Final[Columns] = (
     ("partition", "int32"),
     ("offset", "int64"),  # of the first record
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("lane", "int32"),
     ("sequence", "int64"),
     ("records", "int32"),  # how many
@@ -154,6 +167,7 @@ MARKERS: Final[Columns] = (
     ("partition", "int32"),
     ("offset", "int64"),
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("lane", "int32"),
     ("sent_us", "int64"),
     ("received_us", "int64"),
@@ -162,6 +176,7 @@ MARKERS: Final[Columns] = (
 # One row for each attempt with a key, on compacted topics only.
 KEYS: Final[Columns] = (
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("sequence", "int64"),
@@ -172,6 +187,7 @@ KEYS: Final[Columns] = (
 # before its end too: `open` gives way to what is known later.
 TRANSACTIONS: Final[Columns] = (
     ("producer", "dictionary"),
+    ("incarnation", "int64"),
     ("topic", "dictionary"),
     ("lane", "int32"),
     ("sequence", "int64"),
@@ -196,6 +212,25 @@ TABLES: Final[dict[str, Columns]] = {
     "transactions": TRANSACTIONS,
 }
 
+
+def columns_of(table: str, table_format: int = FORMAT) -> Columns:
+    """The columns of a table in that format."""
+    columns = TABLES[table]
+    return columns if table_format > 1 else tuple(c for c in columns if c[0] != "incarnation")
+
+
+def read_format(told: object, place: str) -> int:
+    """The format that a file or folder names; `LedgerError` if this version cannot read it."""
+    number = int(told) if isinstance(told, bytes) and told.isdigit() else told
+    if type(number) is not int or number not in FORMATS:
+        raise LedgerError(
+            f"{place} is of ledger format {number!r:.40}; this version reads the formats"
+            f" {' and '.join(map(str, FORMATS))}",
+            remedy="read it with the version of shoal that wrote it, or a newer one",
+        )
+    return number
+
+
 # Values of `attempts.outcome`.
 OUTCOMES: Final = ("ok", "failed", "unknown")
 OK: Final = 0
@@ -214,11 +249,11 @@ FAULT_PHASES: Final = ("begin", "end")
 # Kinds of lines in the commit log. Every line is one JSON object with `kind` and `at_us`.
 # - lease:   worker, epoch, host      the worker may run; a newer epoch fences the older;
 #            workers with the same `host` read the same clock
-# - reserve: worker, epoch, producer, topic, lane, until
+# - reserve: worker, epoch, producer, incarnation, topic, lane, until
 #            sequences below `until` may have been sent, whatever else is recorded
 # - segment: worker, epoch, table, number, path, rows
 #            a sealed file, `path` relative to the run folder
-# - drained: producer, topic, lane, group
+# - drained: producer, incarnation, topic, lane, group
 #            a marker sent after the lane's last message arrived at that group
 # - foreign: worker, cluster, count   records of other runs or without our mark
 # - ended:   worker, epoch, reason    finished | stopped | lost | failed

@@ -95,7 +95,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Lanes that every group has drained, each as [producer, topic, lane]."""
+    """Lanes that every group has drained, each as [producer, incarnation, topic, lane]."""
 
     lanes: list[Any]
 

@@ -1,7 +1,7 @@
 """The table of every message with its four timestamps, joined on Spark from the ledgers.
 
-    messages   group, producer, topic, lane, sequence, outcome, sent_us, published_us, output_us,
-               consumed_us, deliveries
+    messages   group, producer, incarnation, topic, lane, sequence, outcome, sent_us,
+               published_us, output_us, consumed_us, deliveries
 
 For each group one row for each message that was recorded as sent, was in the log or was received:
 a message that was lost stays in the table. `sent`: handed to the producer; `published`:
@@ -15,10 +15,10 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from shoal.model.ledger import OUTCOMES, TABLES, UNKNOWN
+from shoal.model.ledger import NO_INCARNATION, OUTCOMES, TABLES, UNKNOWN
 from shoal.workload.ledger import Run, open_run
 
-NAME = ("producer", "topic", "lane", "sequence")
+NAME = ("producer", "incarnation", "topic", "lane", "sequence")
 
 
 def write_messages(run_dir: Path, session: SparkSession) -> Path:
@@ -65,7 +65,9 @@ def _time(column: str) -> Column:
 def _table(run: Run, table: str, session: SparkSession) -> DataFrame:
     paths = [str(segment.path) for segment in run.segments(table)]
     if paths:
-        return session.read.parquet(*paths)
+        frame = session.read.parquet(*paths)
+        has_incarnations = "incarnation" in frame.columns  # format 1 has none
+        return frame if has_incarnations else frame.withColumn("incarnation", f.lit(NO_INCARNATION))
     kinds = {"dictionary": "string"}
     columns = [f"`{name}` {kinds.get(kind, 'bigint')}" for name, kind in TABLES[table]]
     return session.createDataFrame([], ", ".join(columns))

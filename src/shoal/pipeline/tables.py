@@ -8,7 +8,7 @@
     latencies  group, name, microseconds, count
                exact histograms: `e2e_intended`, `e2e_actual`, `staleness`, `producer`
                (group is null)
-    streams    group, producer, topic, lane, name, count
+    streams    group, producer, incarnation, topic, lane, name, count
                every count and finding of each stream; group is null for what concerns
                producers and logs
     windows    group, fault, name, value
@@ -62,6 +62,7 @@ SCHEMAS = {
         [
             pa.field("group", pa.string()),
             pa.field("producer", pa.string()),
+            pa.field("incarnation", pa.int64()),
             pa.field("topic", pa.string()),
             pa.field("lane", pa.int32()),
             pa.field("name", pa.string()),
@@ -149,7 +150,8 @@ def _streams(evidence: Evidence) -> Iterator[Row]:
         for name, by_stream in sorted(evidence.totals.counts[group].items()):
             for stream, count in sorted(by_stream.items()):
                 if count:
-                    yield group, *stream, str(name), count
+                    producer, topic, lane, incarnation = stream
+                    yield group, producer, incarnation, topic, lane, str(name), count
 
 
 def _windows(result: Result) -> Iterator[Row]:

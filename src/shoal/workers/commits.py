@@ -13,9 +13,9 @@ from shoal.net.messages import ControlError, Json
 ENDINGS: Final = ("finished", "stopped", "failed")
 
 _FIELDS: Final[dict[str, dict[str, type]]] = {
-    "reserve": {"producer": str, "topic": str, "lane": int, "until": int},
+    "reserve": {"producer": str, "incarnation": int, "topic": str, "lane": int, "until": int},
     "segment": {"table": str, "number": int, "path": str, "rows": int},
-    "drained": {"producer": str, "topic": str, "lane": int, "group": str},
+    "drained": {"producer": str, "incarnation": int, "topic": str, "lane": int, "group": str},
     "foreign": {"cluster": str, "count": int},
     "ended": {"reason": str, "error": str, "retriable": bool},
 }

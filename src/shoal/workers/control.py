@@ -116,8 +116,8 @@ class WorkerControl:
             case StartAt(at_us):
                 self._start(at_us)
             case Drained(lanes):
-                for producer, topic, lane in lanes:
-                    self._drained.setdefault(producer, set()).add(StreamLane(topic, lane))
+                for producer, *lane in lanes:
+                    self._drained.setdefault(producer, set()).add(StreamLane(*lane))
             case Tell(values):
                 self.told = values
                 self.news.set()

@@ -6,7 +6,8 @@ Rules:
   `{"team": true, "config": …}`.
 - What takes long to load is loaded before the worker says hello (`prepare`), so that a worker
   that has its lease is ready, and all can begin at one agreed time.
-- A producer that is started again goes on above whatever was reserved before it.
+- A producer that is restarted keeps its incarnation, and continues above everything that was
+  reserved before it.
 - When the driver is gone, what is not sealed yet is sealed all the same, though nobody commits
   it: it does not count, but it can be looked at.
 """
@@ -45,7 +46,7 @@ def work_of(role: Role) -> RoleWork:
 
 async def _produce(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.client.client import Client
-    from shoal.workload.ledger import first_free_numbers, read_commits
+    from shoal.workload.ledger import earlier_incarnation, first_free_numbers, read_commits
     from shoal.workload.producer import produce
     from shoal.workload.specs import ProducerSpec
 
@@ -59,7 +60,8 @@ async def _produce(assignment: Assignment, control: WorkerControl) -> None:
         lanes = {topic.name: topic.lanes for topic in spec.topics}
         commits = read_commits(Path(assignment.run_dir))
         first_numbers = first_free_numbers(commits, spec.producer, lanes)
-        spec = replace(spec, first_numbers=first_numbers)
+        incarnation = earlier_incarnation(commits, spec.producer)
+        spec = replace(spec, incarnation=incarnation, first_numbers=first_numbers)
     properties = {**_part(assignment, "client"), **spec.client_properties()}
     async with _recorded(assignment, control) as recorder, Client(properties) as client:
         await produce(spec, client, recorder, control)

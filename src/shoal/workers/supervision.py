@@ -159,7 +159,8 @@ class Supervision:
         self._connections: dict[int, str] = {}
         self._start_at_us: int | None = None
         self._finishing: set[str] = set()
-        self._arrived: dict[tuple[str, str, int], set[str]] = {}
+        # Groups that drained a lane: (producer, incarnation, topic, lane).
+        self._arrived: dict[tuple[str, int, str, int], set[str]] = {}
 
     # What the driver wants.
 
@@ -336,7 +337,7 @@ class Supervision:
         return [*actions[:at], Send(connection, Ack(number)), *actions[at:]]
 
     def _drained(self, line: Json) -> list[Action]:
-        lane = (line["producer"], line["topic"], line["lane"])
+        lane = (line["producer"], line["incarnation"], line["topic"], line["lane"])
         groups = self._arrived.setdefault(lane, set())
         if self._all(groups):
             return []

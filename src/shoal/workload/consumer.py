@@ -83,8 +83,8 @@ class _Consumer:
         fixed = () if spec.in_group else spec.partitions
         positions = {start.log: start.offset for start in fixed}
         self._logs = LogReader(spec.run, spec.topics, positions, isolation=spec.fetching.isolation)
-        # Counts how often the position of each log was set. A later incarnation begins above
-        # whatever this one can reach.
+        # Counts how often the position of each log was set. After a restart it begins
+        # above everything that this process can reach.
         self._assignments = dict.fromkeys(positions, recorder.epoch * _ASSIGNMENTS_PER_EPOCH)
         self._rebalances = 0
         self._member: GroupReader | None = None
@@ -196,6 +196,7 @@ class _Consumer:
             "partition": np.array([tp.partition for tp in self._logs.logs])[delivered.log],
             "offset": delivered.offset,
             "producer": Names(messages.producer, names.producers),
+            "incarnation": np.array(names.incarnations, np.int64)[messages.producer],
             "lane": messages.lane,
         }
 
@@ -246,8 +247,9 @@ class _Consumer:
         for producer, topic, lane, count, is_intact in rows:
             if is_intact:
                 self.live.marker(producer, topic, lane, count)
-                name = names.producers[producer]
-                self._arrived.add(Arrival(name, names.topics[topic], int(lane), self._spec.group))
+                who = (names.producers[producer], names.incarnations[producer])
+                where = (names.topics[topic], int(lane))
+                self._arrived.add(Arrival(*who, *where, self._spec.group))
 
     def _record_polls(self) -> None:
         polls = self._polls.take()

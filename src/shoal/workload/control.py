@@ -28,14 +28,20 @@ class Arrival(NamedTuple):
     """A drain marker of this stream reached this group, and all receipts before it are sealed."""
 
     producer: str
+    incarnation: int
     topic: str
     lane: int
     group: str
 
+    @property
+    def stream_lane(self) -> "StreamLane":
+        return StreamLane(self.incarnation, self.topic, self.lane)
+
 
 class StreamLane(NamedTuple):
-    """One lane of one topic, as the producer that asks for it sees it."""
+    """One lane of one topic, as the producers with one id see it: each knows its own number."""
 
+    incarnation: int
     topic: str
     lane: int
 
@@ -59,7 +65,7 @@ class Control(Protocol):
         """Commit a `drained` line for each arrival, and let the producers know."""
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:
-        """The lanes of that producer that every group has drained, as far as known here."""
+        """The lanes of that producer id that every group has drained, as far as known here."""
 
 
 class LocalControl:
@@ -101,7 +107,7 @@ class LocalControl:
     async def drained(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             lanes = self._arrived.setdefault(arrival.producer, {})
-            groups = lanes.setdefault(StreamLane(arrival.topic, arrival.lane), set())
+            groups = lanes.setdefault(arrival.stream_lane, set())
             if arrival.group in groups:
                 continue
             if self._commit is not None:

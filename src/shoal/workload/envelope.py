@@ -10,14 +10,18 @@ digits; number mod lanes is the lane, number div lanes the sequence in the strea
 when it was sent, in nanoseconds since the Unix epoch (with headers, the record's own
 timestamp has to do). The payload begins with the identity block, big-endian:
 
-    byte  0  "SL", version (1)   3        byte 16  lane      4
-          3  kind                1             20  sequence  8
-          4  run                 8             28  checksum  4
-         12  topic               4             32  filler
+    byte  0  "SL", version (2)   3        byte 16  lane         2
+          3  kind                1             18  sequence     6
+          4  run                 8             24  incarnation  4
+         12  topic               4             28  checksum     4
+                                               32  filler
 
 - kind: 0 message, 1 marker, 2 manifest. Markers and manifests are not messages: their
   NUMBER is the count of all messages before them, and their sequence the stream's count.
 - run: BLAKE2b with a digest of 8 bytes over the run's id. topic: CRC-32C of the topic's name.
+- incarnation: a random number that the producer drew for its ledger, so that two producers
+  with one id are told apart; 0 is never drawn. A block of version 1 has none, and its lane takes
+  4 bytes, its sequence 8; it is read as incarnation 0, and written for that incarnation only.
 - checksum: CRC-32C over the value up to the checksum, the key, the header section as a
   record of format 2 holds it (from its count on), and the value after the checksum. Of a
   marker or manifest, over the value alone: a mirror that changes keys or drops headers is to
@@ -40,8 +44,10 @@ from shoal.model.runs import run_hash
 from shoal.wire.crc import crc32c
 from shoal.wire.records import append_headers
 
-BLOCK_MAGIC = b"SL\x01"
+BLOCK_START = b"SL"
+VERSION_AT = len(BLOCK_START)
 BLOCK_SIZE = 32
+VERSIONS = (1, 2)  # of the block, that are read
 KIND_AT = 3
 CHECKSUM_AT = 28
 # Ten trillion messages of one producer to one topic: enough for 30 years at 10,000/s.
@@ -51,10 +57,14 @@ TIME_DIGITS = 19
 LONGEST_PRODUCER = 100
 LARGEST_MESSAGE = 64 * 1024 * 1024
 
-_IDENTITY = struct.Struct(">3sBQIIQ")
+_IDENTITY = struct.Struct(">2sBBQI12s")
+# Bytes of lane, sequence and incarnation, by version of the block: 12 in all.
+_WIDTHS = {1: (4, 8, 0), 2: (2, 6, 4)}
 _CHECKSUM = struct.Struct(">I")
 _PRODUCER = re.compile(rf"[A-Za-z0-9._:/@-]{{1,{LONGEST_PRODUCER}}}")
 _IN_BODY = re.compile(rb"([^;]{0,255});(\d{1,19});(\d{1,19});", re.DOTALL)
+
+_BLOCK_STARTS = tuple(BLOCK_START + bytes([version]) for version in VERSIONS)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -78,6 +88,7 @@ class Envelope:
     topic: str
     size_bytes: int
     in_headers: bool = False
+    incarnation: int = 0  # 0: blocks of version 1
 
     def __post_init__(self) -> None:
         if not _PRODUCER.fullmatch(self.producer):
@@ -106,6 +117,7 @@ class Message(NamedTuple):
     sequence: int
     sent_ns: int
     intact: bool
+    incarnation: int = 0
 
 
 def smallest_message(producer: str, *, in_headers: bool) -> int:
@@ -127,7 +139,19 @@ def topic_code(number: int) -> str:
 def identity_block(envelope: Envelope, kind: Kind, lane: int = 0, sequence: int = 0) -> bytes:
     """The block up to its checksum."""
     run, topic = run_hash(envelope.run), topic_hash(envelope.topic)
-    return _IDENTITY.pack(BLOCK_MAGIC, kind, run, topic, lane, sequence)
+    version = 2 if envelope.incarnation else 1
+    numbers = zip((lane, sequence, envelope.incarnation), _WIDTHS[version], strict=True)
+    stream = b"".join(number.to_bytes(width, "big") for number, width in numbers)
+    return _IDENTITY.pack(BLOCK_START, version, kind, run, topic, stream)
+
+
+def _stream_of(version: int, stream: bytes) -> tuple[int, int, int]:
+    """Lane, sequence and incarnation."""
+    lane_width, sequence_width, _ = _WIDTHS[version]
+    lane, rest = stream[:lane_width], stream[lane_width:]
+    parts = (lane, rest[:sequence_width], rest[sequence_width:])
+    lane_number, sequence, incarnation = (int.from_bytes(part, "big") for part in parts)
+    return lane_number, sequence, incarnation
 
 
 def encode_message(
@@ -159,14 +183,15 @@ def encode_message(
 def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> Message | None:
     """Read one record; None if there is no identity block where it should be."""
     value = value or b""
-    found = None if value.startswith(BLOCK_MAGIC) else _IN_BODY.match(value)
+    found = None if value.startswith(_BLOCK_STARTS) else _IN_BODY.match(value)
     block_at = 0 if found is None else found.end()
     rest = value[block_at + BLOCK_SIZE :]
     if len(value) < block_at + BLOCK_SIZE:
         return None
-    magic, kind, run, topic, lane, sequence = _IDENTITY.unpack_from(value, block_at)
-    if magic != BLOCK_MAGIC or kind > Kind.MANIFEST:
+    start, version, kind, run, topic, stream = _IDENTITY.unpack_from(value, block_at)
+    if start != BLOCK_START or version not in VERSIONS or kind > Kind.MANIFEST:
         return None
+    lane, sequence, incarnation = _stream_of(version, stream)
     if found is not None:
         producer, number, sent_ns = found[1], int(found[2]), int(found[3])
     elif rest and len(rest) > rest[0]:
@@ -187,6 +212,7 @@ def decode_message(key: bytes | None, value: bytes | None, headers: Headers) -> 
         sequence=sequence,
         sent_ns=sent_ns,
         intact=told == checksum,
+        incarnation=incarnation,
     )
 
 

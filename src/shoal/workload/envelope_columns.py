@@ -8,7 +8,7 @@ no Python for each message. Importing this module loads the compiler: do it when
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from shoal.model.runs import name_by_hash, run_hash
 from shoal.wire.columns import ByteColumn, RecordColumns
 from shoal.workload import kernels
 from shoal.workload.envelope import (
-    BLOCK_MAGIC,
+    BLOCK_START,
     MOST_MESSAGES,
     NUMBER_DIGITS,
     Envelope,
@@ -122,7 +122,9 @@ class MessageWriter:
         count, size = len(numbers), kernels.KEY_SIZE
         data = np.empty(count * size, np.uint8)
         form = self._envelope
-        before = own_key_start(form.producer, form.topic, of_marker=of_marker)
+        before = own_key_start(
+            form.producer, form.topic, incarnation=form.incarnation, of_marker=of_marker
+        )
         kernels.write_keys(data, numbers, lanes, self._lanes, np.frombuffer(before, np.uint8))
         starts = np.arange(0, count * size, size, dtype=np.int64)
         return ByteColumn(data, starts, np.full(count, size, np.int64))
@@ -151,7 +153,7 @@ class ReadMessages:
     sequence are -1, and producer and topic 0, which stands for no name."""
 
     kind: np.ndarray[Any, np.dtype[np.int8]]
-    producer: Ints  # into `MessageReader.producers`
+    producer: Ints  # into `MessageReader.producers` and `MessageReader.incarnations`
     topic: Ints  # into `MessageReader.topics`
     lane: Ints
     sequence: Longs
@@ -162,26 +164,33 @@ class ReadMessages:
 
 
 class MessageReader:
-    """Reads the messages of one run; collects the names of producers as it meets them.
+    """Reads the messages of one run; collects the producers that it meets.
 
-    Told no run, it reads the messages of the first run that it meets.
+    Producer `i` is the incarnation `incarnations[i]` of the id `producers[i]`: an id that two
+    producers share is listed twice. Without a run, it reads that of the first message it meets.
     """
 
     def __init__(self, run: str, topics: list[str]) -> None:
         self.run = run
         self.topics = ["", *topics]
         self.producers = [""]
+        self.incarnations = [0]
         self._topic_of_hash = {topic_hash(name): i for i, name in enumerate(topics, start=1)}
         self._producer_of_hash: dict[int, int] = {0: 0}
-        self._known = (np.frombuffer(BLOCK_MAGIC, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
+        self._known = (np.frombuffer(BLOCK_START, np.uint8), np.frombuffer(KEY_PREFIX, np.uint8))
 
     def read(self, records: RecordColumns) -> ReadMessages:
         """Say of every record what it is."""
         self.run = self.run or _first_run(records)
         count = len(records.value_start)
         kinds = np.empty(count, np.int8)
-        name_hashes, topic_hashes = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
-        name_starts, name_lengths = np.zeros(count, np.int64), np.zeros(count, np.int32)
+        found = _FoundProducers(
+            np.zeros(count, np.uint64),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int32),
+            np.zeros(count, np.int64),
+        )
+        topic_hashes = np.zeros(count, np.uint32)
         lanes, sequences = np.empty(count, np.int32), np.empty(count, np.int64)
         sent_ns, intact = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
         kernels.read_values(
@@ -196,31 +205,23 @@ class MessageReader:
             ),
             self._known,
             np.uint64(run_hash(self.run)),
-            (
-                kinds,
-                name_hashes,
-                name_starts,
-                name_lengths,
-                topic_hashes,
-                lanes,
-                sequences,
-                sent_ns,
-                intact,
-            ),
+            (kinds, tuple(found), topic_hashes, lanes, sequences, sent_ns, intact),
         )
-        names = (records.data, name_starts, name_lengths)
-        producers = _look_up(name_hashes, lambda code, row: self._producer(code, names, row))
+        producers = _look_up(
+            found.code, lambda code, row: self._producer(code, records.data, found, row)
+        )
         topics = _look_up(topic_hashes, lambda code, _row: self._topic(code))
         sent_us = np.where(sent_ns < 0, -1, sent_ns // 1000)
         checks = (_checks(records.keys()), _checks(records.header_sections()))
         return ReadMessages(kinds, producers, topics, lanes, sequences, sent_us, intact, *checks)
 
-    def _producer(self, code: int, names: tuple[Bytes, Longs, Ints], row: int) -> int:
+    def _producer(self, code: int, data: Bytes, found: "_FoundProducers", row: int) -> int:
         if code not in self._producer_of_hash:
-            data, starts, lengths = names
-            name = data[starts[row] : starts[row] + lengths[row]].tobytes()
+            start = found.name_start[row]
+            name = data[start : start + found.name_length[row]].tobytes()
             self._producer_of_hash[code] = len(self.producers)
             self.producers.append(name.decode("ascii", "replace"))
+            self.incarnations.append(int(found.incarnation[row]))
         return self._producer_of_hash[code]
 
     def _topic(self, code: int) -> int:
@@ -229,6 +230,15 @@ class MessageReader:
             self._topic_of_hash[code] = len(self.topics)
             self.topics.append(topic_code(code))
         return self._topic_of_hash.get(code, 0)
+
+
+class _FoundProducers(NamedTuple):
+    """The producer of each record, as `kernels.read_values` writes it; code 0: none."""
+
+    code: np.ndarray[Any, np.dtype[np.uint64]]
+    name_start: Longs
+    name_length: Ints
+    incarnation: Longs
 
 
 def _checks(column: ByteColumn) -> Ints:

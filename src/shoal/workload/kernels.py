@@ -41,8 +41,10 @@ HAS_CRC_INSTRUCTION = llvmlite.binding.get_host_cpu_features().get("sse4.2", Fal
 
 # What the identity block looks like; `envelope` has the same numbers with their meaning.
 BLOCK_SIZE = 32
+VERSION_AT = 2
 KIND_AT = 3
 CHECKSUM_AT = 28
+NEWEST_VERSION = 2
 LAST_KIND = 2
 UNREADABLE = 3
 FOREIGN = 4
@@ -271,8 +273,12 @@ def write_values(out: Any, identities: Any, fixed: Any, parts: Any, filler: Any)
             position = _put_bytes(out, position, after)
         checksum_at = position + CHECKSUM_AT
         _put_bytes(out, position, block)
-        _put_big_endian(out, position + 16, np.uint64(lanes[row]), 4)
-        _put_big_endian(out, position + 20, np.uint64(sequences[row]), 8)
+        if block[VERSION_AT] == 1:
+            _put_big_endian(out, position + 16, np.uint64(lanes[row]), 4)
+            _put_big_endian(out, position + 20, np.uint64(sequences[row]), 8)
+        else:
+            _put_big_endian(out, position + 16, np.uint64(lanes[row]), 2)
+            _put_big_endian(out, position + 18, np.uint64(sequences[row]), 6)
         position = _put_bytes(out, position + BLOCK_SIZE, tail)
         length = value_end - position
         if pool_at + length > pool.size:
@@ -411,14 +417,33 @@ def _decimal(data: Any, position: int, end: int) -> Any:
     return number if number >= 0 else np.int64(-1)
 
 
+@typed_njit(types.boolean(BYTES_IN, types.int64, types.int64, BYTES_IN))
+def _has_block(data: Any, position: int, end: int, block_start: Any) -> bool:
+    """Whether an identity block of a version that we read begins there, and is whole."""
+    if end - position < BLOCK_SIZE or not _starts_with(data, position, end, block_start):
+        return False
+    version = data[position + VERSION_AT]
+    return bool(version >= 1 and version <= NEWEST_VERSION)
+
+
+@typed_njit(types.UniTuple(types.uint64, 3)(BYTES_IN, types.int64))
+def _stream_of(data: Any, block_at: int) -> Any:
+    """Lane, sequence and incarnation, as the block's version lays them out."""
+    if data[block_at + VERSION_AT] == 1:
+        lane, sequence = _big_endian(data, block_at + 16, 4), _big_endian(data, block_at + 20, 8)
+        return lane, sequence, np.uint64(0)
+    lane, sequence = _big_endian(data, block_at + 16, 2), _big_endian(data, block_at + 18, 6)
+    return lane, sequence, _big_endian(data, block_at + 24, 4)
+
+
 @typed_njit(types.UniTuple(types.int64, 4)(BYTES_IN, types.int64, types.int64, BYTES_IN))
-def _locate(data: Any, position: int, end: int, magic: Any) -> Any:
+def _locate(data: Any, position: int, end: int, block_start: Any) -> Any:
     """Where the identity block and the producer's name are, and the time in the text.
 
     (-1, …) if this is no message in either format.
     """
     nothing = (np.int64(-1), np.int64(0), np.int64(0), np.int64(-1))
-    if _starts_with(data, position, end, magic):
+    if _has_block(data, position, end, block_start):
         name_at = position + BLOCK_SIZE + 1
         if name_at > end or name_at + data[name_at - 1] > end:
             return nothing
@@ -434,9 +459,7 @@ def _locate(data: Any, position: int, end: int, magic: Any) -> Any:
         return nothing
     block_at = time_end + 1
     sent_ns = _decimal(data, number_end + 1, time_end)
-    if sent_ns < 0 or block_at + BLOCK_SIZE > end:
-        return nothing
-    if not _starts_with(data, block_at, end, magic):
+    if sent_ns < 0 or not _has_block(data, block_at, end, block_start):
         return nothing
     return block_at, position, name_end, sent_ns
 
@@ -464,14 +487,29 @@ def hash_spans(data: Any, starts: Any, lengths: Any, hashes: Any) -> None:
         types.UniTuple(LONGS_IN, 6),
         types.Tuple((BYTES_IN, BYTES_IN)),
         types.uint64,
-        types.Tuple((KINDS, HASHES, LONGS, INTS, TOPICS, INTS, LONGS, LONGS, FLAGS)),
+        types.Tuple(
+            (
+                KINDS,
+                types.Tuple((HASHES, LONGS, INTS, LONGS)),
+                TOPICS,
+                INTS,
+                LONGS,
+                LONGS,
+                FLAGS,
+            )
+        ),
     )
 )
 def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None:
-    """Say of every record what it is. `known` is the block's magic and our keys' prefix."""
+    """Say of every record what it is. `known`: how blocks begin, and our keys' prefix.
+
+    `found` is where to write it; of producers, a hash of name and incarnation, where the name
+    begins, its length, and the incarnation.
+    """
     key_starts, key_lengths, value_starts, value_lengths, header_starts, header_lengths = spans
-    magic, key_prefix = known
-    kinds, names, name_starts, name_lengths, topics, lanes, sequences, sents, intact = found
+    block_start, key_prefix = known
+    kinds, producers, topics, lanes, sequences, sents, intact = found
+    names, name_starts, name_lengths, incarnations = producers
     for row in range(value_starts.size):
         value_at = value_starts[row]
         value_end = value_at + max(value_lengths[row], 0)
@@ -483,7 +521,7 @@ def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None
         kinds[row] = UNREADABLE if is_ours else FOREIGN
         lanes[row] = -1
         sequences[row] = -1
-        block_at, name_at, name_end, sent_ns = _locate(data, value_at, value_end, magic)
+        block_at, name_at, name_end, sent_ns = _locate(data, value_at, value_end, block_start)
         if block_at < 0 or data[block_at + KIND_AT] > LAST_KIND:
             continue
         sum_at = block_at + CHECKSUM_AT
@@ -494,14 +532,14 @@ def read_values(data: Any, spans: Any, known: Any, run: Any, found: Any) -> None
             # An intact message of another run is foreign, whatever its key.
             kinds[row] = FOREIGN if intact[row] else kinds[row]
             continue
-        lane = _big_endian(data, block_at + 16, 4)
-        sequence = _big_endian(data, block_at + 20, 8)
+        lane, sequence, incarnation = _stream_of(data, block_at)
         if lane > np.uint64(0x7FFFFFFF) or sequence > np.uint64(0x7FFFFFFFFFFFFFFF):
             continue
         kinds[row] = data[block_at + KIND_AT]
-        names[row] = _hash(data, name_at, name_end)
+        names[row] = (_hash(data, name_at, name_end) ^ incarnation) * np.uint64(FNV_PRIME)
         name_starts[row] = name_at
         name_lengths[row] = name_end - name_at
+        incarnations[row] = np.int64(incarnation)
         topics[row] = np.uint32(_big_endian(data, block_at + 12, 4))
         lanes[row] = np.int32(lane)
         sequences[row] = np.int64(sequence)

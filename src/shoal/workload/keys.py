@@ -7,7 +7,8 @@ partitions by key would then mix lanes. So keys are searched. All of them begin 
 - A lane has one key (`lane_keys`).
 - Where the topic is compacted it has many, and most are written once: of eight messages in a
   row the last has the key of an earlier one (`first_of_key`). No two producers share a key,
-  nor do two topics, as a mirror may merge them.
+  nor do two incarnations of one id,
+  nor two topics, as a mirror may merge them.
 - Markers have a key of their own, one for each producer, topic and lane: where a log is
   compacted they must not supersede messages, nor one producer's markers another's.
 """
@@ -53,7 +54,9 @@ def first_of_key(sequences: Longs) -> Longs:
     return np.where(place == _MESSAGES_PER_REPEAT - 1, repeated, sequences)
 
 
-def own_key_start(producer: str, topic: str, *, of_marker: bool) -> bytes:
+def own_key_start(producer: str, topic: str, *, incarnation: int, of_marker: bool) -> bytes:
     """What all keys of one producer to one topic begin with; a number of 13 digits follows."""
     owner = crc32c(f"{producer};{topic}".encode())
+    if incarnation:  # two producers that share an id must not supersede each other's messages
+        owner = crc32c(b";%d" % incarnation, owner)
     return KEY_PREFIX + b"%08x%s" % (owner, b"-" if of_marker else b".")

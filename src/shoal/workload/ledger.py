@@ -12,9 +12,11 @@ Rules:
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.model.errors import LedgerError, UsageError
-from shoal.model.ledger import COMMIT_KINDS, FORMAT, TABLES
+from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES, read_format
 from shoal.workload.control import Commit, CommitLine, settle
 
 if TYPE_CHECKING:
@@ -43,12 +45,16 @@ _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class CommitLog:
-    """The commit log of a run, open for its one writer: the driver, or a command alone."""
+    """The commit log of a run, open for its one writer: the driver, or a command alone.
+
+    The file is locked: two producers that reserve in one log would use the same sequences.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / COMMITS_FILE
         self._lock = threading.Lock()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        _lock(self._file, run_dir)
         _drop_cut_line(self._file)
         _flush_folder(run_dir)
 
@@ -112,7 +118,7 @@ def _commit_line(text: bytes, *, where: str) -> CommitLine:
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{where} is not JSON") from error
     if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
-        raise LedgerError(f"{where} is of no kind that format {FORMAT} knows")
+        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
     return line
 
 
@@ -187,6 +193,18 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _lock(file: int, run_dir: Path) -> None:
+    """Until the file is closed, or the process ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        raise UsageError(
+            f"another process writes to the ledgers in {run_dir}",
+            remedy="choose another folder, or wait until that process has ended",
+        ) from error
 
 
 def _drop_cut_line(file: int) -> None:
@@ -272,6 +290,11 @@ def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
 
 def open_run(run_dir: Path) -> Run:
     """Read a run folder; segments are read when asked for."""
+    return Run(run_dir, read_plan(run_dir), read_commits(run_dir))
+
+
+def read_plan(run_dir: Path) -> dict[str, Any]:
+    """What `run.json` says, in any format that this version reads."""
     path = run_dir / RUN_FILE
     try:
         if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
@@ -283,18 +306,31 @@ def open_run(run_dir: Path) -> Run:
         ) from error
     except (ValueError, RecursionError) as error:
         raise LedgerError(f"{path} is not JSON") from error
-    if not isinstance(plan, dict) or plan.get("format") != FORMAT:
-        told = plan.get("format") if isinstance(plan, dict) else None
-        raise LedgerError(f"{path} is of format {told!r:.40}; this version reads format {FORMAT}")
-    return Run(run_dir, plan, read_commits(run_dir))
+    told = plan if isinstance(plan, dict) else {}
+    read_format(told.get("format"), str(path))
+    return told
+
+
+def draw_incarnation() -> int:
+    """A number for a new producer ledger: 32 random bits, never 0."""
+    return secrets.randbelow((1 << 32) - 1) + 1
+
+
+def earlier_incarnation(commits: Iterable[CommitLine], producer: str) -> int:
+    """What a producer that is restarted must keep; 0 if it has reserved nothing so far.
+
+    Without a reservation nothing was sent, so a new number confuses nobody.
+    """
+    lines = _reservations(commits, producer)
+    return max((int(line.get("incarnation", NO_INCARNATION)) for line in lines), default=0)
 
 
 def first_free_numbers(
     commits: Iterable[CommitLine], producer: str, lanes: Mapping[str, int]
 ) -> dict[str, int]:
-    """Per topic the first message number that a new incarnation of a producer may use.
+    """Per topic the first message number that a producer may use after a restart.
 
-    What an earlier one reserved stays reserved: it may have been sent.
+    What it reserved before stays reserved: it may have been sent.
     """
     rows = dict.fromkeys(lanes, 0)
     for line in _reservations(commits, producer):

@@ -1,8 +1,8 @@
 """What a consumer can say of correctness while it runs. Pure; no clock, no I/O.
 
 Rules:
-- A stream is (producer, topic, lane). Its *floor* is the sequence below which everything is
-  here; above it a window of flags says what is.
+- A stream is (producer, topic, lane), where two incarnations of one id are two producers. Its
+  *floor* is the sequence below which everything is here; above it a window of flags says what is.
 - Open gaps: sequences below the highest received of their stream that are not here (yet).
   Duplicates: deliveries of what was here. Late: first deliveries below the highest so far.
   Missing tails: sequences above the highest received, once a marker tells the stream's count.

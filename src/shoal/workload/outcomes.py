@@ -36,8 +36,9 @@ class Answered(NamedTuple):
 class OutcomeRows:
     """Outcomes of one producer that are not in the ledger yet."""
 
-    def __init__(self, producer: str, schedules: Mapping[str, Schedule]) -> None:
+    def __init__(self, producer: str, incarnation: int, schedules: Mapping[str, Schedule]) -> None:
         self._producer = producer
+        self._incarnation = incarnation
         self._schedules = dict(schedules)
         self._notes: dict[str, list[Answered]] = {topic: [] for topic in schedules}
         self._count = 0
@@ -69,6 +70,7 @@ class OutcomeRows:
         recorder.append(
             "attempts",
             producer=self._producer,
+            incarnation=self._incarnation,
             topic=topic,
             lane=np.concatenate([note.share.lanes for note in notes]),
             sequence=np.concatenate([note.share.sequences for note in notes]),

@@ -1,6 +1,8 @@
 """A producer of columns: an open loop that sends whole batches and records every attempt.
 
 Rules:
+- A new ledger gets a number of its own, the producer's incarnation, which every message, row
+  and reservation carries; a producer that is restarted is given the one that it had.
 - Sequences are reserved durably before they are sent; so whatever happens to this process,
   no message is unexplained.
 - Everything that is due leaves at once: one batch for each partition, made by compiled
@@ -34,6 +36,7 @@ from shoal.workload.control import Control, StreamLane, sleep_unless_stopped
 from shoal.workload.drivers import Answer, Driver, make_driver, parts_of
 from shoal.workload.envelope import MOST_MESSAGES, Envelope, Kind
 from shoal.workload.envelope_columns import MessageWriter, WrittenMessages
+from shoal.workload.ledger import draw_incarnation
 from shoal.workload.outbox import Share, TopicOutbox
 from shoal.workload.outcomes import Answered, OutcomeRows
 from shoal.workload.payload import parse_payload
@@ -58,6 +61,7 @@ class ProducerSummary(JsonSpec):
     """What a producer did, in messages."""
 
     producer: str
+    incarnation: int
     attempts: int
     ok: int
     failed: int
@@ -80,6 +84,8 @@ async def produce(
     """
     if client.config.acks != spec.acks:
         raise UsageError(f"the client has acks={client.config.acks}, the producer {spec.acks}")
+    # Never 0: that stands for messages of the time before there were incarnations.
+    spec = replace(spec, incarnation=spec.incarnation or draw_incarnation())
     compacted = await compacted_topics(client, [topic.name for topic in spec.topics])
     driver = make_driver(spec, client)
     try:
@@ -107,18 +113,28 @@ def schedule_of(spec: ProducerSpec, start_us: int) -> Schedule:
 def writer_of(spec: ProducerSpec, topic: ProducedTopic) -> MessageWriter:
     """Writes the messages to that topic; refuses sizes, names and payloads that cannot be."""
     return MessageWriter(
-        Envelope(spec.run, spec.producer, topic.name, spec.size_bytes, spec.use_headers),
+        _envelope(spec, topic.name),
         topic.lanes,
         parse_payload(spec.payload),
         many_keys=topic.compacted,
     )
 
 
+def _envelope(spec: ProducerSpec, topic: str) -> Envelope:
+    return Envelope(
+        spec.run,
+        spec.producer,
+        topic,
+        spec.size_bytes,
+        in_headers=spec.use_headers,
+        incarnation=spec.incarnation,
+    )
+
+
 def _load_kernels(spec: ProducerSpec) -> None:
     """Make a batch for nobody: loading what is compiled must not make the first one late."""
     one = np.zeros(1, np.int64)
-    form = Envelope(spec.run, spec.producer, "", spec.size_bytes, spec.use_headers)
-    written = MessageWriter(form, 1).write(one, one, one, sent_ns=0)
+    written = MessageWriter(_envelope(spec, ""), 1).write(one, one, one, sent_ns=0)
     encode_columns(values=written.values, keys=written.keys, timestamps=one)
 
 
@@ -127,6 +143,7 @@ class _Topic:
 
     def __init__(self, spec: ProducerSpec, topic: ProducedTopic, start_us: int) -> None:
         self.name = topic.name
+        self._incarnation = spec.incarnation
         self.writer = writer_of(spec, topic)
         schedule = schedule_of(spec, start_us)
         messages = spec.messages_to(topic)
@@ -142,8 +159,8 @@ class _Topic:
         )
 
     def undrained(self, drained: frozenset[StreamLane]) -> list[int]:
-        lanes = range(self.outbox.lanes)
-        return [lane for lane in lanes if StreamLane(self.name, lane) not in drained]
+        own, lanes = self._incarnation, range(self.outbox.lanes)
+        return [lane for lane in lanes if StreamLane(own, self.name, lane) not in drained]
 
 
 class _Producer:
@@ -160,9 +177,8 @@ class _Producer:
         self._most = max(spec.max_batch_bytes // spec.size_bytes, 1)
         # Where messages come more seldom than the linger lasts, waiting gains nothing.
         self._linger_us = spec.linger_us if spec.rate_per_s * spec.linger_us >= 2e6 else 0
-        self._outcomes = OutcomeRows(
-            spec.producer, {topic.name: topic.outbox.schedule for topic in self._topics}
-        )
+        schedules = {topic.name: topic.outbox.schedule for topic in self._topics}
+        self._outcomes = OutcomeRows(spec.producer, spec.incarnation, schedules)
         outboxes = {topic.name: topic.outbox for topic in self._topics}
         self._transactions = (
             Transactions(spec, driver, recorder, outboxes) if spec.is_transactional else None
@@ -317,7 +333,11 @@ class _Producer:
             if self._transactions is not None or topic.writer.many_keys:
                 await self._recorder.seal()
             await self._recorder.reserve(
-                self._spec.producer, topic.name, lanes=range(topic.outbox.lanes), until=rows
+                self._spec.producer,
+                topic.name,
+                lanes=range(topic.outbox.lanes),
+                until=rows,
+                incarnation=self._spec.incarnation,
             )
             topic.outbox.reserved_rows = rows
         self._wake.set()
@@ -329,6 +349,7 @@ class _Producer:
         self._recorder.append(
             "keys",
             producer=self._spec.producer,
+            incarnation=self._spec.incarnation,
             topic=topic.name,
             lane=lane,
             sequence=sequences,
@@ -433,6 +454,7 @@ class _Producer:
             self._recorder.append(
                 "manifests",
                 producer=self._spec.producer,
+                incarnation=self._spec.incarnation,
                 topic=topic.name,
                 lane=np.arange(topic.outbox.lanes, dtype=np.int32),
                 count=topic.outbox.lane_counts(),
@@ -454,6 +476,7 @@ class _Producer:
         fates = self._transactions.counts if self._transactions is not None else {}
         return ProducerSummary(
             producer=self._spec.producer,
+            incarnation=self._spec.incarnation,
             attempts=self._attempts,
             ok=self._counts[Outcome.OK],
             failed=self._counts[Outcome.FAILED],

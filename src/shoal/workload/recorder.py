@@ -68,9 +68,12 @@ class Recorder:
             self._commit({"kind": kind, "worker": self.worker, "epoch": self.epoch, **line})
         )
 
-    async def reserve(self, producer: str, topic: str, *, lanes: Iterable[int], until: int) -> None:
+    async def reserve(
+        self, producer: str, topic: str, *, lanes: Iterable[int], until: int, incarnation: int
+    ) -> None:
         """Make it known that sequences below `until` of these lanes may be sent from now on."""
-        line = {"kind": "reserve", "producer": producer, "topic": topic, "until": until}
+        line = {"kind": "reserve", "producer": producer, "incarnation": incarnation}
+        line |= {"topic": topic, "until": until}
         await asyncio.gather(*(self._commit_as_worker({**line, "lane": lane}) for lane in lanes))
 
     async def foreign(self, cluster: str, count: int) -> None:

@@ -121,7 +121,9 @@ class ProducerSpec(JsonSpec):
     transaction_messages: int = 0
     abort_every: int = 0
     transaction_timeout_ms: int = 60_000
-    # The first message number, by topic: where an earlier incarnation's reservations end.
+    # What it drew when its ledger was new; 0: it draws one now.
+    incarnation: int = 0
+    # The first message number, by topic: where the reservations from before a restart end.
     first_numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -165,8 +167,10 @@ class ProducerSpec(JsonSpec):
 
     @property
     def transactional_id(self) -> str:
-        """The same in every incarnation, so that a new one ends what the old one left open."""
-        return f"shoal.{self.run}.{self.producer}"
+        """The same after a restart, which so ends what was left open; another one for each
+        incarnation, so that two producers with one id do not fence each other."""
+        own = f".{self.incarnation:08x}" if self.incarnation else ""
+        return f"shoal.{self.run}.{self.producer}{own}"
 
     def messages_to(self, topic: ProducedTopic) -> int | None:
         """How many of the messages go to that topic; the first topics take what is left over."""

@@ -7,7 +7,7 @@ Rules:
 - The outcome of a message is its transaction's: committed, its own; aborted, failed; without
   an answer, unknown. So it is known, and recorded, when the transaction has ended.
 - Of `abort_every` transactions the last is aborted. One that broke is aborted too.
-- Transactions are numbered within one incarnation of one producer; numbers of others differ.
+- Transactions are numbered within one lease of one producer; numbers of others differ.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _INDEX_BITS = 32
 
 
 class Transactions:
-    """The transactions of one incarnation of one producer, one after the other."""
+    """The transactions of one producer under one lease, one after the other."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Transactions:
         self._recorder = recorder
         self._outboxes = outboxes
         self._first = {topic: outbox.first_number for topic, outbox in outboxes.items()}
-        self._base = _first_transaction(spec.producer, recorder.epoch)
+        self._base = _first_transaction(spec, recorder.epoch)
         self._index = -1
         self._is_open = False
         self._held: list[Answered] = []
@@ -69,6 +69,7 @@ class Transactions:
         self._recorder.append(
             "transactions",
             producer=self._spec.producer,
+            incarnation=self._spec.incarnation,
             topic=topic,
             lane=numbers % lanes,
             sequence=numbers // lanes,
@@ -103,6 +104,7 @@ class Transactions:
         self._recorder.append(
             "transactions",
             producer=self._spec.producer,
+            incarnation=self._spec.incarnation,
             topic=answered.topic,
             lane=answered.share.lanes,
             sequence=answered.share.sequences,
@@ -120,7 +122,8 @@ def _as_ended(answered: Answered, fate: int) -> Answered:
     return answered._replace(parts=parts)
 
 
-def _first_transaction(producer: str, epoch: int) -> int:
-    """A number with room for all transactions of that incarnation, positive in 64 bits."""
-    digest = hashlib.blake2b(f"{epoch}/{producer}".encode(), digest_size=4).digest()
+def _first_transaction(spec: ProducerSpec, epoch: int) -> int:
+    """A number with room for all transactions under that lease, positive in 64 bits."""
+    name = f"{epoch}/{spec.incarnation}/{spec.producer}"
+    digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     return (int.from_bytes(digest) >> 1) << _INDEX_BITS

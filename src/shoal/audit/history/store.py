@@ -22,7 +22,7 @@ from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
 from shoal.audit.read import Held, Piece
 from shoal.model.errors import UsageError
-from shoal.model.ledger import FATES, OPEN, OUTCOMES, TABLES
+from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
 
 GROUP: Final = "consumers"
 SHORT_BYTES: Final = 1 << 20  # shorter files are read line by line
@@ -167,7 +167,7 @@ class _Import:
         producer, topic, lane, sequence, outcome, offset, key, *rest = values
         transaction, fate, requested_us, intended_us, sent_us, acked_us = rest
         code, tables = self.store.code, self.store.tables
-        message = (code(producer), code(topic), lane, sequence)
+        message = (code(producer), NO_INCARNATION, code(topic), lane, sequence)
         times = (_or_none(intended_us), sent_us, _or_none(acked_us))
         tables["attempts"].append((*message, _OUTCOMES[outcome], 0, _or_none(offset), *times))
         if key is not None:
@@ -195,7 +195,8 @@ class _Import:
     def _manifest(self, *values: Any) -> None:
         producer, topic, lane, count = values
         code = self.store.code
-        self.store.tables["manifests"].append((code(producer), code(topic), lane, count))
+        row = (code(producer), NO_INCARNATION, code(topic), lane, count)
+        self.store.tables["manifests"].append(row)
 
     def _scan(self, *values: Any) -> None:
         cluster, topic, partition, start, end, compacted = values
@@ -208,7 +209,7 @@ class _Import:
     def _log(self, *values: Any) -> None:
         cluster, topic, partition, offset, producer, sequence, append_us, intact = values
         code = self.store.code
-        message = (code(producer), partition, sequence)
+        message = (code(producer), NO_INCARNATION, partition, sequence)
         place = (code(cluster), code(topic), partition, offset)
         row = (*place, *message, _or_none(append_us), NONE, intact is not False, 0, 0)
         self.store.tables["log"].append(row)
@@ -225,7 +226,7 @@ class _Import:
         received_us, intact = rest
         code = self.store.code
         reader = (code(GROUP), code(consumer), assignment, code(topic), partition, offset)
-        message = (code(producer), partition, sequence)
+        message = (code(producer), NO_INCARNATION, partition, sequence)
         row = (*reader, *message, NONE, received_us, intact is not False)
         self.store.tables["receipts"].append(row)
 
@@ -243,6 +244,8 @@ class _Import:
         count = len(plain["seq"])
         none = np.full(count, NONE)
         message = {"producer": plain["producer"], "topic": plain["topic"]}
+        # One number for all rows, without memory for each.
+        message |= {"incarnation": np.broadcast_to(np.int64(NO_INCARNATION), count)}
         message |= {"lane": plain["partition"], "sequence": plain["seq"]}
         if kind == "send":
             outcome = _renumbered(columns["outcome"], _OUTCOMES)

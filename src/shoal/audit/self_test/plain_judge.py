@@ -20,6 +20,7 @@ _RANKS = {"ok": 0, "unknown": 1, "failed": 2}
 _ALWAYS = {
     *("altered: key", "altered: headers"),  # the default promise
     *("vanished", "corrupted", "unexpected", "aborted read", "uncommitted read"),
+    "reused sequence",
     *("torn transaction", "inconsistent offset", "poll skip", "non-monotonic poll"),
 }
 
@@ -342,6 +343,14 @@ class PlainJudge:
                     held[cluster, *log_of(m), offset].add(m)
         return [place for place, messages in held.items() if len(messages) > 1]
 
+    def reused(self) -> list[Message]:
+        """Acknowledged at two offsets: two attempts under one name."""
+        offsets: dict[Message, set[int]] = defaultdict(set)
+        for line in self.kinds["send"]:
+            if self._outcome(line) == "ok" and line.get("offset") is not None:
+                offsets[message_of(line)].add(line["offset"])
+        return [m for m, own in offsets.items() if len(own) > 1 and self.outcome[m] == "ok"]
+
     # ------------------------------------------------------------ all together
 
     def findings(self) -> dict[str, tuple[int, Any]]:
@@ -362,6 +371,7 @@ class PlainJudge:
             found[f"reordered: {cluster}"] = self.late(self.log_orders(cluster))
         found["reordered"] = self.late(self.orders())
         found["inconsistent offset"] = self.contested()
+        found["reused sequence"] = self.reused()
         found["unexpected"] = [m for m in self.delivered if m not in self.outcome]
         found |= self.polls()
         found |= self.damage()

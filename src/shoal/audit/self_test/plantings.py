@@ -51,6 +51,23 @@ def repeat_by_the_producer(world: World) -> set[str] | None:
     return found
 
 
+def reuse_a_sequence(world: World) -> set[str] | None:
+    """Another message under the same name, acknowledged too; it may never get further."""
+    if (name := any_message(world)) is None:
+        return None
+    offset, found = world.append("source", name), {"reused sequence", "duplicate: source"}
+    send = world.send_of(name)
+    times = {"sent_us": world.clock_us, "intended_us": None, "acked_us": world.clock_us + 100}
+    world.sends.append(send | {"offset": offset} | times)
+    if world.random.random() < 0.5:
+        return found
+    if world.has_mirror:
+        offset = world.append("target", name)
+        found.add("duplicate: target")
+    world.deliver(name, offset)
+    return found
+
+
 def repeat_by_the_mirror(world: World) -> set[str] | None:
     if not world.has_mirror or (name := any_message(world)) is None:
         return None
@@ -400,6 +417,7 @@ PLANTINGS: Final[tuple[Planting, ...]] = (
     drop_in_the_mirror,
     drop_before_the_consumer,
     repeat_by_the_producer,
+    reuse_a_sequence,
     repeat_by_the_mirror,
     swap_at_the_source,
     swap_in_the_mirror,

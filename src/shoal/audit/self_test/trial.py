@@ -102,10 +102,40 @@ def _check_alone(tally: Tally, where: str, odd: tuple[set[str], set[str]]) -> No
 
 
 def _judged(lines: list[Line], sizes: Sizes) -> Result:
-    told = (parse_line(json.dumps(line).encode()) for line in lines)
+    named = (
+        line | {"producer": _split_name(line["producer"])[0]} if "producer" in line else line
+        for line in lines
+    )
+    told = (parse_line(json.dumps(line).encode()) for line in named)
     ledger = import_lines(told, Path("planted"), Path())
     _alter(ledger, [line for line in lines if line["kind"] == "log"])
+    _set_incarnations(ledger, lines)
     return audit(ledger, sizes=sizes)
+
+
+def _split_name(producer: str) -> tuple[str, int]:
+    """The id of a producer of a world, and its incarnation."""
+    name, _, incarnation = producer.partition("#")
+    return name, int(incarnation, 16) if incarnation else 0
+
+
+def _set_incarnations(ledger: Ledger, lines: list[Line]) -> None:
+    """Put into the rows what lines cannot say; each line has one row in each of its tables."""
+    sends = [line for line in lines if line["kind"] == "send"]
+    rows_of = {
+        "attempts": sends,
+        "keys": [line for line in sends if line.get("key") is not None],
+        "transactions": [line for line in sends if line.get("txn") is not None],
+        "log": [line for line in lines if line["kind"] == "log"],
+        "receipts": [line for line in lines if line["kind"] == "receive"],
+        "manifests": [line for line in lines if line["kind"] == "manifest"],
+    }
+    for table, own in rows_of.items():
+        incarnations = [_split_name(line["producer"])[1] for line in own]
+        for group in ledger.tables[table]:
+            if isinstance(group.piece, Held):
+                first = group.piece.position
+                group.piece.columns["incarnation"][:] = incarnations[first : first + group.rows]
 
 
 def _alter(ledger: Ledger, lines: list[Line]) -> None:
@@ -123,7 +153,7 @@ def _differences(lines: list[Line], result: Result) -> Iterator[str]:
     told = to_json("planted", result)
     wanted = plain.findings()
     have = {
-        name: (found.count, _witness(name, found.witness or {}))
+        name: (found.count, _witness(name, _renamed(found.witness or {}, lines)))
         for name, found in result.findings.items()
     }
     for name in sorted(wanted.keys() | have.keys()):
@@ -134,6 +164,17 @@ def _differences(lines: list[Line], result: Result) -> Iterator[str]:
             yield f"{name}: {told['metrics'][name]}, and the second judge says {value}"
     if told["verdict"] != plain.verdict():
         yield f"verdict {told['verdict']}, and the second judge says {plain.verdict()}"
+
+
+def _renamed(witness: dict[str, Any], lines: list[Line]) -> dict[str, Any]:
+    """A witness with the world's name of its producer; one that is alone goes by its id."""
+    if "producer" not in witness:
+        return witness
+    name, incarnation = _split_name(witness["producer"])
+    names = {line["producer"] for line in lines if "producer" in line}
+    own = [known for known in names if _split_name(known)[0] == name]
+    told = name if incarnation == 0 else witness["producer"]
+    return witness | {"producer": own[0] if len(own) == 1 else told}
 
 
 def _witness(name: str, witness: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,6 +3,9 @@
 A world is kept as the lines of a history, so that whatever is planted in it is told in the same
 words in which real runs are told. A clean one is proven: every message acknowledged, stored,
 mirrored, delivered once and in order, both logs scanned after the drain.
+
+Lines have no incarnations. `p#0000002a` is a second producer with the id `p`: to the second judge
+it is just another name, and the kernels get its id and its incarnation apart.
 """
 
 from dataclasses import dataclass, field
@@ -123,7 +126,7 @@ def clean_world(random: Random) -> World:
 
 def _produce(world: World, partition: int, *, is_transactional: bool) -> None:
     random = world.random
-    producers = random.choice([["p"], ["p", "q"]])
+    producers = random.choice([["p"], ["p", "q"], ["p", "p#0000002a"]])
     counts = dict.fromkeys(producers, 0)
     for number in range(random.randint(1, 4)):
         producer = random.choice(producers)

@@ -1,0 +1,33 @@
+"""How reports name producers: by their id, and by incarnation only where an id is shared.
+
+`p` is the producer with that id. Where several producers had one id, each is `p#` and the eight
+hexadecimal digits of its incarnation.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shoal.audit.setting import Stream
+
+Witness = dict[str, Any]
+
+
+class ProducerNames:
+    """The producers of one run."""
+
+    def __init__(self, streams: Iterable[Stream]) -> None:
+        self._incarnations: dict[str, set[int]] = defaultdict(set)
+        for stream in streams:
+            self._incarnations[stream.producer].add(stream.incarnation)
+
+    def name(self, producer: str, incarnation: int) -> str:
+        is_only = self._incarnations.get(producer, {incarnation}) == {incarnation}
+        return producer if is_only else f"{producer}#{incarnation:08x}"
+
+    def name_in(self, witness: Mapping[str, Any]) -> Witness:
+        """A witness with the producer's name in place of its id and its incarnation."""
+        named = {key: value for key, value in witness.items() if key != "incarnation"}
+        if "incarnation" in witness:
+            named["producer"] = self.name(witness["producer"], witness["incarnation"])
+        return named
