@@ -50,7 +50,7 @@ def of_other_columns(folder: Path) -> str:
 def of_another_format(folder: Path) -> str:
     plan = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(plan | {"format": 99}))
-    return "is of format 99"
+    return "is of ledger format 99; this version reads the formats 1 and 2"
 
 
 def without_plan(folder: Path) -> str:
@@ -113,7 +113,7 @@ def test_folders_of_two_runs_are_not_judged_together(
     assert "different runs: one, two" in capsys.readouterr().err
 
 
-def test_two_acknowledgements_of_one_attempt_are_a_finding(
+def test_two_acknowledgements_of_one_attempt_are_findings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "twice.jsonl"
@@ -122,5 +122,8 @@ def test_two_acknowledgements_of_one_attempt_are_a_finding(
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert execute(["audit", "--history", str(path), "-o", "json"]) == ExitCode.VIOLATED
     [told] = json.loads(capsys.readouterr().out)
-    assert told["findings"] == {"duplicate: source": {"count": 1}}
+    assert told["findings"] == {
+        "duplicate: source": {"count": 1},
+        "reused sequence": {"count": 1},
+    }
     assert told["metrics"]["attempts"] == told["metrics"]["ok"] == 1

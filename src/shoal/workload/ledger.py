@@ -14,6 +14,7 @@ Rules:
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import re
 import secrets
@@ -40,6 +41,8 @@ LEDGER_FOLDER = "ledger"
 
 LONGEST_LINE_BYTES = 1024 * 1024
 LARGEST_RUN_FILE_BYTES = 64 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
 
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -205,6 +208,8 @@ def _lock(file: int, run_dir: Path) -> None:
             f"another process writes to the ledgers in {run_dir}",
             remedy="choose another folder, or wait until that process has ended",
         ) from error
+    except OSError as error:  # a file system without locks
+        _log.warning("cannot lock the ledgers in %s: %s", run_dir, error.strerror)
 
 
 def _drop_cut_line(file: int) -> None:
