@@ -72,22 +72,30 @@ def _cut(cluster_folder: Path, topic: str) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 500], ids=["shorter", "longer"])
-async def test_a_source_that_was_truncated_parks_the_partition(
-    target: LiteCluster, tmp_path: Path, more: int
+@pytest.mark.parametrize("delivery", ["idempotent", "compare-and-append"])
+async def test_a_source_that_was_truncated_is_copied_from_there_or_parks(
+    target: LiteCluster, tmp_path: Path, more: int, delivery: str
 ) -> None:
-    topic = f"truncated-{more}"
+    topic = f"truncated-{more}-{delivery}"
+    options = {"name": topic, "delivery": delivery}
     with LiteCluster(directory=tmp_path) as source:
         await make_topic(source.bootstrap, topic)
         fill(source.bootstrap, topic, range(300))
-        config = config_of(source.bootstrap, target.bootstrap, topic, name=topic)
+        config = config_of(source.bootstrap, target.bootstrap, topic, **options)
         assert (await mirror_all(config)).counts.records == 300
     _cut(tmp_path, topic)
     with LiteCluster(directory=tmp_path) as source:
         fill(source.bootstrap, topic, range(1000, 1000 + more))
-        config = config_of(source.bootstrap, target.bootstrap, topic, name=topic)
+        config = config_of(source.bootstrap, target.bootstrap, topic, **options)
         status = await mirror_all(config)
-    assert "was truncated: of what was copied up to 300 it has lost" in str(status.parked[0])
-    assert len(values_of(target.bootstrap, topic, 300)) == 300
+    if delivery == "compare-and-append":
+        assert "was truncated: of what was copied up to 300 it has lost" in str(status.parked[0])
+        assert len(values_of(target.bootstrap, topic, 300)) == 300
+        return
+    assert not status.parked
+    assert status.counts.truncated > 0
+    values = values_of(target.bootstrap, topic, 300 + more)
+    assert values == [f"{number}".encode() for number in [*range(300), *range(1000, 1000 + more)]]
 
 
 async def test_a_cycle_is_refused(source: LiteCluster, target: LiteCluster) -> None:

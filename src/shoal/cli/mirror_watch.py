@@ -69,7 +69,11 @@ def _show(flow: str, pid: int, body: dict[str, Any] | None) -> None:
 
 def _lag(status: "MirrorStatus") -> str:
     text = _amounts(status.lag, status.lag_bytes, status.lag_s)
-    return f"{text}, LOST {status.counts.lost:,} offsets" if status.counts.lost else text
+    if status.counts.lost:
+        text += f", LOST {status.counts.lost:,} offsets"
+    if status.counts.truncated:
+        text += f", TRUNCATED at the source {status.counts.truncated:,} copied records"
+    return text
 
 
 def _line(partition: "PartitionStatus") -> str:

@@ -108,6 +108,8 @@ class AppendingMirror(PartitionMirror):
             self._found_end(result.log_end)
         elif result.outcome is Outcome.UNKNOWN:
             self._unsure.add(end)
+            for outgoing in unit:
+                outgoing.is_unsure = True
             self.not_before = now + self.backoff.failed()
         else:
             self._append_refused(unit, result, now)

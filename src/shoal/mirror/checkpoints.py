@@ -78,6 +78,10 @@ class Checkpoint:
     source_epoch: int = -1
     # Where the source's topic came from itself, if a mirror made it.
     came_by: tuple[str, ...] = ()
+    # The leader epochs below `source_offset`, each with the first offset that was read in it.
+    source_epochs: tuple[tuple[int, int], ...] = ()
+    # Records at the target that the source lost after they were copied.
+    truncated: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -286,4 +290,7 @@ def _checkpoint(text: bytes) -> Checkpoint:
         raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
     # One of an earlier version may lack what has a default.
     known = {each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
-    return Checkpoint(**{**known, "came_by": tuple(known.get("came_by", ()))})
+    known["came_by"] = tuple(known.get("came_by", ()))
+    epochs = known.get("source_epochs", ())
+    known["source_epochs"] = tuple((int(epoch), int(first)) for epoch, first in epochs)
+    return Checkpoint(**known)

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from shoal.client.backoff import Backoff
 from shoal.client.client import Client
+from shoal.client.errors import ClientError
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.core import PartitionMirror
 from shoal.mirror.routes import Route
@@ -26,8 +28,8 @@ from shoal.mirror.starting import Starter
 from shoal.mirror.status import MirrorStatus, not_started
 from shoal.mirror.watch.readiness import probe_routes
 from shoal.mirror.watch.starts import RouteStarts
-from shoal.model.errors import ShoalError
-from shoal.runtime.tasks import keep_running
+from shoal.model.errors import ShoalError, SystemFailure
+from shoal.runtime.tasks import keep_running, run_once
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class Copier:
             throttle=self._starter.throttle,
             fails_on_loss=config.copy.on_loss == "fail",
             ends_when_parked=not is_of_team,
-            is_waiting=lambda: bool(self._starts.waiting.errors),
+            is_waiting=lambda: bool(self._starts.waiting.errors or self._diverged),
         )
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
@@ -62,6 +64,9 @@ class Copier:
             is_running=self._routes.__contains__,
         )
         self._is_first = True
+        self._diverged: dict[Route, ShoalError] = {}  # let go, to be begun again
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._runner.watch.on_diverged = self._on_diverged
 
     @property
     def routes(self) -> list[Route]:
@@ -108,6 +113,7 @@ class Copier:
         try:
             await self._runner.run()
         finally:
+            works += self._restarts
             for work in works:
                 work.cancel()
             await asyncio.gather(*works, return_exceptions=True)
@@ -135,14 +141,14 @@ class Copier:
 
     def status(self) -> MirrorStatus:
         status = replace(self._runner.status(), deliveries=self._starter.deliveries)
-        others = {**self._starts.waiting.errors, **self._starts.refused}
+        others = {**self._starts.waiting.errors, **self._starts.refused, **self._diverged}
         if not others:
             return status
         return replace(
             status,
             lag=-1,
             partitions=(
-                *status.partitions,
+                *(each for each in status.partitions if each.route not in others),
                 *(not_started(route, error) for route, error in sorted(others.items())),
             ),
         )
@@ -159,6 +165,48 @@ class Copier:
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
         self._runner.add(begun.values())
 
+    def _on_diverged(self, mirror: PartitionMirror, offset: int) -> None:
+        """The source has other records from an offset on than were fetched: begin again there.
+
+        Everything that may be at the target is settled first; then the start compares what is
+        there with the source, and continues where both part.
+        """
+        route = Route(mirror.partition, mirror.target)
+        if route in self._diverged or route not in self._routes:
+            return
+        error = SystemFailure(
+            f"{mirror.partition}: the source has other records from offset {offset} on than were "
+            f"fetched up to {mirror.position}; it continues when what is in flight is answered",
+            remedy="see that the target answers",
+        )
+        error.retriable = True
+        _log.error("%s", error)
+        self._diverged[route] = error
+        task = run_once(
+            "mirror divergence", self._begin_diverged(route, error), on_failure=self._runner.fail
+        )
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _begin_diverged(self, route: Route, error: ShoalError) -> None:
+        mirrors = await self._runner.release([route.source])
+        if any(mirror.parked for mirror in mirrors):
+            self._diverged.pop(route, None)
+            self._runner.add(mirrors)
+            return
+        backoff = Backoff(100, 5000)
+        while self._routes.get(route) in mirrors:
+            try:
+                # An older checkpoint would not tell all that is at the target.
+                await self._keeper.let_go(mirrors, surely=True)
+                self._starter.lane.let_go(mirrors)
+                del self._routes[route]
+                self._starts.waiting.put(route, error, asyncio.get_running_loop().time())
+            except ClientError as failure:
+                _log.warning("%s waits for its checkpoint: %s", route.source, failure)
+                await asyncio.sleep(backoff.failed())
+        self._diverged.pop(route, None)
+
     async def _let_go(self, routes: list[Route]) -> None:
         if not routes:
             return
@@ -167,4 +215,4 @@ class Copier:
             await self._keeper.let_go(mirrors)
         self._starter.lane.let_go(mirrors)
         for route in routes:
-            del self._routes[route]
+            self._routes.pop(route, None)

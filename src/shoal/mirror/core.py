@@ -41,6 +41,7 @@ from shoal.mirror.intake import Counts, Intake
 from shoal.mirror.offset_map import MapWriter, Span, cut_spans
 from shoal.mirror.remedies import remedy_for
 from shoal.mirror.rewrite import ends_like, halves, prepare, rest_of, within_limit
+from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -82,6 +83,7 @@ class Outgoing:
         "is_inner",
         "is_old",
         "is_re_encoded",
+        "is_unsure",
         "source_offset",
         "spans",
         "target_offset",
@@ -108,12 +110,17 @@ class Outgoing:
         self.base_sequence = base_sequence
         self.target_offset = -1  # of its first record, once the target has told
         self.in_flight = False
+        self.is_unsure = False  # of one try nobody knows whether it was written
         self.acknowledged = False
         self.tries = 0
 
     @property
     def last_sequence(self) -> int:
         return self.batch.last_sequence
+
+    @property
+    def may_be_written(self) -> bool:
+        return self.in_flight or self.is_unsure or self.acknowledged
 
 
 @dataclass(slots=True)
@@ -141,8 +148,10 @@ class PartitionMirror(Intake):
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
     rebatcher: Rebatcher | None = None  # takes records apart and together again
     forgets_after_ms: int = 0  # the target its producers, by timestamps; 0 if that is not known
-    source_epoch: int = -1  # of the leader that wrote the last batch that was read
-    looked_epoch: int = -1  # of the leader that was last asked where that epoch ends
+    epochs: ReadEpochs = field(
+        default_factory=ReadEpochs
+    )  # of the leaders that wrote what was read
+    looked_epoch: int = -1  # of the leader that was last asked whether it has all of that
     counts: Counts = field(default_factory=Counts)
     parked: ShoalError | None = None
     not_before: float = 0.0
@@ -332,6 +341,7 @@ class PartitionMirror(Intake):
             self._acknowledge(outgoing)
         else:
             self._recovering = True
+            outgoing.is_unsure |= result.outcome is Outcome.UNKNOWN
             self._refused(outgoing, result, now)
         if self._damaged is not None and not self._in_flight:
             self._read_again(self._damaged)
@@ -374,17 +384,21 @@ class PartitionMirror(Intake):
             self.forget_unsent()
 
     def forget_unsent(self) -> None:
-        """Before the end: what was never sent will not be; `position` goes back before it."""
+        """What cannot be at the target will not be sent; `position` goes back before it.
+
+        What may be there stays until its result is known.
+        """
         if self.rebatcher is not None:
             self.position = self.rebatcher.forget(self.position)
         unsent = 0
         for number, outgoing in enumerate(reversed(self._queue), start=1):
-            if outgoing.tries:
+            if outgoing.may_be_written:
                 break
             if not outgoing.is_inner:
                 unsent = number  # the whole of a source's batch, never some pieces of it
         if unsent:
             self._cut_off(self._queue[-unsent])
+        self._out_of_sequence &= bool(self._queue)
 
     def _cut_off(self, first: Outgoing) -> None:
         """Forget a batch and all behind it; they are read from the source again."""
@@ -474,7 +488,7 @@ class PartitionMirror(Intake):
                 is_re_encoded=True,
                 spans=some,
             )
-            new.tries = outgoing.tries
+            new.tries, new.is_unsure = outgoing.tries, outgoing.is_unsure
             prepare(piece, self.identity, sequence)
             self._queue.insert(position + number, new)
             if sequence != NO_SEQUENCE:

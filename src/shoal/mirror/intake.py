@@ -22,6 +22,7 @@ from shoal.mirror.deep import Group, Rebatcher
 from shoal.mirror.handlers import BatchHandler, RecordColumns, as_batch, as_columns
 from shoal.mirror.offset_map import Span
 from shoal.mirror.rewrite import dense_copy, records_from
+from shoal.mirror.watch.divergence import ReadEpochs
 from shoal.model.errors import ShoalError, WireError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, Batch, sequence_after
@@ -56,6 +57,8 @@ class Counts:
     damaged: int = 0  # batches of the source whose checksum is wrong, each time they were read
     unshielded: int = 0  # batches too old for the target to remember their producer
     lost: int = 0  # source offsets that were deleted before they could be copied
+    # Records at the target that the source lost after they were copied, of all starts so far.
+    truncated: int = 0
 
     def __iadd__(self, other: "Counts") -> Self:
         for each in fields(self):
@@ -74,7 +77,7 @@ class Intake:
     parked: ShoalError | None
     last_stable_offset: int
     retries_bad: bool
-    source_epoch: int
+    epochs: ReadEpochs
     already_there: int
     target_offset: int
     next_sequence: int
@@ -152,7 +155,7 @@ class Intake:
     def _take(self, batch: Batch, standing: Standing, *, is_converted: bool = False) -> None:
         # Kept before the header is edited, which forgets it.
         base_offset, next_offset = batch.base_offset, batch.next_offset
-        self.source_epoch = max(self.source_epoch, batch.leader_epoch)
+        self.epochs.note(batch.leader_epoch, base_offset)
         if standing is Standing.CONTROL:
             self.counts.dropped_control += 1
         elif standing is Standing.ABORTED:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from shoal.client.errors import ClientError
 from shoal.mirror.checkpoints import Checkpoint, Checkpoints, CheckpointTopic, NewBlocks
@@ -49,10 +49,14 @@ class CheckpointKeeper:
         """From now on, of partitions that were claimed."""
         self._mirrors.update((mirror.target, mirror) for mirror in mirrors)
 
-    async def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
-        """No longer of these, after a last word: another may go on with them."""
+    async def let_go(self, mirrors: Iterable[PartitionMirror], *, surely: bool = False) -> None:
+        """No longer of these, after a last checkpoint: another may go on with them.
+
+        `surely` raises if that cannot be written, and they are kept.
+        """
         ended = [mirror for mirror in mirrors if mirror.target in self._mirrors]
-        await self._write(ended)
+        if not await self._write(ended) and surely:
+            raise ClientError(f"the checkpoints of {len(ended)} partitions cannot be written")
         for mirror in ended:
             self._mirrors.pop(mirror.target, None)
             self._written.pop(mirror.target, None)
@@ -70,13 +74,13 @@ class CheckpointKeeper:
         except TimeoutError:
             _log.warning("the last checkpoint could not be written in time")
 
-    async def _write(self, mirrors: Iterable[PartitionMirror]) -> None:
+    async def _write(self, mirrors: Iterable[PartitionMirror]) -> bool:
         moved: Checkpoints = {}
         maps: dict[TopicPartition, dict[int, bytes]] = {}
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
         for mirror in mirrors:
             old = self._written[mirror.target]
-            new = replace(old, **mirror.mark._asdict(), source_epoch=mirror.source_epoch)
+            new = replace(old, **mirror.mark._asdict(), **epochs_below(mirror, mirror.done))
             if new != old:
                 moved[mirror.target] = new
                 if mirror.offsets is not None:
@@ -86,7 +90,14 @@ class CheckpointKeeper:
             await self._topic.write(moved, maps)
         except ClientError as error:
             _log.warning("the checkpoint could not be written: %s", error)
-        else:
-            self._written.update(moved)
-            for tp, blocks in maps.items():
-                followed[tp].saved(blocks)
+            return False
+        self._written.update(moved)
+        for tp, blocks in maps.items():
+            followed[tp].saved(blocks)
+        return True
+
+
+def epochs_below(mirror: PartitionMirror, offset: int) -> dict[str, Any]:
+    """The fields of a checkpoint that tell the leader epochs of what lies below an offset."""
+    starts = tuple((each.epoch, each.offset) for each in mirror.epochs.below(offset))
+    return {"source_epoch": mirror.epochs.latest(offset), "source_epochs": starts}

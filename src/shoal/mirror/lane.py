@@ -45,6 +45,7 @@ from shoal.mirror.checkpoints import (
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
+from shoal.mirror.keeper import epochs_below
 from shoal.mirror.modes import TRANSACTIONAL
 from shoal.mirror.offset_map import MapWriter
 from shoal.mirror.remedies import remedy_for
@@ -200,6 +201,7 @@ class TransactionLane:
         """Write the batches of these, which were begun."""
         for mirror in mirrors:
             mirror.offsets = self._maps.pop(mirror.target, None)
+            self._mirrors = [each for each in self._mirrors if each.target != mirror.target]
             self._mirrors.append(mirror)
         self._awake.set()
 
@@ -352,7 +354,7 @@ class TransactionLane:
                 self._checkpoints[mirror.target],
                 source_offset=mirror.next_position,
                 target_offset=mirror.target_offset,
-                source_epoch=mirror.source_epoch,
+                **epochs_below(mirror, mirror.next_position),
             )
             for mirror, _, _ in sent
         }

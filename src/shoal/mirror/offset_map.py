@@ -210,6 +210,18 @@ class OffsetMap:
                 return min(run.at(offset), target_end)
         return target_end
 
+    def records_between(self, offset: int, end: int) -> int:
+        """How many records were copied of these source offsets, as far as the map tells."""
+        index = max(0, bisect_right(self._starts, offset) - 1)
+        count = 0
+        for run in self._runs_from(index):
+            if run.source >= end:
+                break
+            if run.end > offset:
+                last = run.target_end if run.end <= end else run.at(end)
+                count += last - run.at(offset)
+        return count
+
     def below(self, target_offset: int) -> list[int]:
         """Blocks of which everything lies below a target offset; never the last."""
         found = []

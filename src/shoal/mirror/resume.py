@@ -11,6 +11,8 @@ Rules:
 - A leader that knows nothing of our producer (its memory ends a day after the timestamps of
   the records) leaves only the end to go by; it is looked at twice, and this is said.
 - The last batch at the target must be the one that the source has there (checked by the core).
+- Where the source has other records than were copied (an unclean election), the copy continues
+  from there behind what the target has; the former records stay, counted (`truncated`).
 - A target that is not empty and not this mirror's is refused, as is one that lost what it had
   or to which somebody else wrote.
 """
@@ -21,7 +23,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
@@ -34,6 +36,7 @@ from shoal.mirror.checkpoints import Checkpoint, Checkpoints
 from shoal.mirror.modes import IDEMPOTENT, may_go_on
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.divergence import cut_epochs
 from shoal.mirror.watch.readiness import PROBE_S, unavailable
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
@@ -46,6 +49,13 @@ _LOOK_EVERY_S: Final = 0.2
 _SECOND_LOOK_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+class Divergence(NamedTuple):
+    """The source offset from which on a leader has other records than were copied."""
+
+    offset: int
+    records: int  # at the target, from there on, as far as the checkpoint goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,8 @@ class Resume:
         self._created_ms = time.time_ns() // 1_000_000
         # Partitions that were there from the beginning and could not start yet.
         self._kept_starts: dict[TopicPartition, str] = {}
+        # By target partition: where the source's log parts from what was copied of it.
+        self.diverged: dict[TopicPartition, Divergence] = {}
         # Of topics of the source that are copies themselves: see `shoal.mirror.watching`.
         self.ways: dict[str, set[str]] = {}
 
@@ -186,9 +198,38 @@ class Resume:
             first |= await start_offsets(self._source, some, start)
         ends = await self._target.list_offsets({r.target: LATEST for r in new}) if new else {}
         return {
-            r: checkpoint or self._new_checkpoint(r, first[r.source], ends[r.target].offset)
+            r: self._rewound(r.target, checkpoint)
+            if checkpoint is not None
+            else self._new_checkpoint(r, first[r.source], ends[r.target].offset)
             for r, checkpoint in found.items()
         }
+
+    def _rewound(self, tp: TopicPartition, checkpoint: Checkpoint, written: int = 0) -> Checkpoint:
+        """Where the copy continues: behind what the target has, with what the source has now.
+
+        `written` counts records at the target that are not in the checkpoint yet.
+        """
+        divergence = self.diverged.get(tp)
+        if divergence is None:
+            return checkpoint
+        offset, truncated = divergence.offset, divergence.records + written
+        epochs = cut_epochs(checkpoint.source_epochs, offset)
+        _log.error(
+            "TRUNCATED: %s: the source lost the records from offset %d on after %d of them were "
+            "copied; they stay at the target, and the copy continues with what the source has now",
+            tp,
+            offset,
+            truncated,
+        )
+        return replace(
+            checkpoint,
+            source_offset=offset,
+            target_offset=checkpoint.target_offset + written,
+            sequence=sequence_after(checkpoint.sequence, written),
+            source_epochs=tuple((each.epoch, each.offset) for each in epochs),
+            source_epoch=epochs[-1].epoch if epochs else -1,
+            truncated=checkpoint.truncated + truncated,
+        )
 
     def _start_of(self, route: Route) -> str:
         return self._kept_starts.get(route.source, self._start)
@@ -224,6 +265,8 @@ class Resume:
                 "this name would not be noticed",
                 tp,
             )
+        if tp in self.diverged:
+            return Start(self._rewound(tp, checkpoint, written), is_known=is_known)
         tail = await self._tail(tp, checkpoint, checkpoint.target_offset + written)
         _log.info("%s goes on: %d records since the checkpoint", tp, written)
         return Start(checkpoint, written, is_known, tail)

@@ -113,6 +113,10 @@ class MirrorRunner:
         self._stopping = self._paused = False
         self._failure: BaseException | None = None
 
+    @property
+    def watch(self) -> SourceWatch:
+        return self._watch
+
     def add(self, mirrors: Iterable[PartitionMirror]) -> None:
         """Copy these too. Their topics are known to both clients."""
         for mirror in mirrors:
@@ -126,7 +130,7 @@ class MirrorRunner:
 
     async def release(self, partitions: Iterable[TopicPartition]) -> list[PartitionMirror]:
         """Copy these no longer; returns them when nothing of them is in flight."""
-        going = [self._partitions[tp] for tp in partitions]
+        going = [self._partitions[tp] for tp in partitions if tp in self._partitions]
         for mirror in going:
             self._leaving[mirror.partition] = asyncio.Event()
             mirror.forget_unsent()
@@ -140,6 +144,8 @@ class MirrorRunner:
         """Let those go of which nothing is in flight any more."""
         for tp, gone in self._leaving.items():
             mirror = self._partitions.get(tp)
+            if mirror is not None and mirror.parked is None:
+                mirror.forget_unsent()  # also what the target has refused since
             if mirror is not None and (mirror.parked or not mirror.queued_bytes):
                 del self._partitions[tp]
                 self._in_turn.remove(mirror)
@@ -179,6 +185,11 @@ class MirrorRunner:
         self._lane.stop()
         self._deadline = self._loop.call_later(self._limits.stop_s, self._ended.set)
         self._pump()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error."""
+        self._failure = self._failure or error
+        self._ended.set()
 
     def status(self) -> MirrorStatus:
         counts = Counts()
@@ -251,6 +262,8 @@ class MirrorRunner:
             self._ended.set()
             return
         now = self._loop.time()
+        if not self._stopping:
+            self._start_looks(now)
         if not (self._stopping or self._paused):
             self._flush(now)
             self._start_fetches(now)
@@ -272,6 +285,18 @@ class MirrorRunner:
             if rebatcher is not None and mirror.parked is None and rebatcher.is_due(now):
                 mirror.flush()
                 self._lane.wake()
+
+    def _start_looks(self, now: float) -> None:
+        """Ask leaders with a new epoch, also while nothing is fetched: the queue may be void."""
+        unsure = [
+            mirror
+            for mirrors in self._leaders(self._source, self._partitions.values()).values()
+            for mirror in mirrors
+            if self._may_ask(mirror, now) and self._watch.is_due(mirror)
+        ]
+        if unsure:
+            self._fetching.update(mirror.partition for mirror in unsure)
+            self._begin(self._look(unsure))
 
     def _start_fetches(self, now: float) -> None:
         queued_bytes = sum(mirror.queued_bytes for mirror in self._partitions.values())
@@ -296,15 +321,10 @@ class MirrorRunner:
     def _readable(
         self, leaders: Mapping[int, list[PartitionMirror]], now: float
     ) -> dict[int, list[PartitionMirror]]:
-        """Partitions by the broker to fetch from; leaders with a new epoch are asked first."""
+        """Partitions by the broker to fetch from."""
         source = self._source
         readable: dict[int, list[PartitionMirror]] = {}
         for leader, mirrors in leaders.items():
-            if unsure := [mirror for mirror in mirrors if self._watch.is_due(mirror)]:
-                if source.free(leader, limit=1, now=now):
-                    source.busy[leader] = 1
-                    self._begin(self._look(leader, unsure))
-                continue
             for mirror in mirrors:
                 node_id = source.client.read_places.node(
                     source.client.cluster, mirror.partition, now
@@ -314,9 +334,15 @@ class MirrorRunner:
 
     def _wants_data(self, mirror: PartitionMirror, now: float) -> bool:
         return (
+            self._may_ask(mirror, now)
+            and mirror.queued_bytes < self._limits.partition_bytes
+            and not self._watch.is_due(mirror)
+        )
+
+    def _may_ask(self, mirror: PartitionMirror, now: float) -> bool:
+        return (
             mirror.partition not in self._fetching
             and mirror.partition not in self._leaving
-            and mirror.queued_bytes < self._limits.partition_bytes
             and self._fetch_after.get(mirror.partition, 0.0) <= now
         )
 
@@ -473,6 +499,8 @@ class MirrorRunner:
                 continue  # it went back while this was on its way
             if not self._is_same_topic(mirror):
                 continue
+            if self._watch.is_due(mirror):
+                continue  # another leader: it must be asked first, and may have other records
             if part.error_code != Code.NONE:
                 self._fetch_failed(mirror, part)
             else:
@@ -522,18 +550,21 @@ class MirrorRunner:
             self._fetching.discard(mirror.partition)
         self._fetch_after[mirror.partition] = self._loop.time() + mirror.backoff.failed()
 
-    async def _look(self, node_id: int, mirrors: list[PartitionMirror]) -> None:
-        """Whether a leader still has what was copied."""
-        side, is_told = self._source, False
+    async def _look(self, mirrors: list[PartitionMirror]) -> None:
+        """Whether leaders still have what was read."""
+        asked = {mirror.partition for mirror in mirrors}
+        again = set(asked)
         try:
-            is_told = await self._watch.look(node_id, mirrors)
+            again = await self._watch.look(mirrors)
         except (ClientError, WireError) as error:
-            _log.warning("source broker %d does not tell its epochs: %s", node_id, error)
+            _log.warning("the source does not tell its leader epochs: %s", error)
         finally:
-            side.busy[node_id] = 0
-        if not is_told:
-            side.not_before[node_id] = self._loop.time() + side.backoff.failed()
-            self._refresh(side)
+            self._fetching.difference_update(asked)
+        for mirror in mirrors:
+            if mirror.partition in again:
+                self._fetch_after[mirror.partition] = self._loop.time() + mirror.backoff.failed()
+        if again:
+            self._refresh(self._source)
 
     async def _produce(self, node_id: int, batches: Singles) -> None:
         side = self._target

@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from shoal.client.backoff import Backoff
 from shoal.client.client import Client
+from shoal.client.errors import UnsupportedByBroker
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic, NewBlocks
 from shoal.mirror.config import MirrorConfig
@@ -18,15 +19,19 @@ from shoal.mirror.core import Declare, PartitionMirror
 from shoal.mirror.deep import Rebatcher
 from shoal.mirror.delivery import Chooser, Chosen
 from shoal.mirror.handlers import load_handler
+from shoal.mirror.intake import Counts
 from shoal.mirror.keeper import CheckpointKeeper
 from shoal.mirror.lane import TransactionLane
 from shoal.mirror.modes import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
+from shoal.mirror.offset_map import OffsetMap
 from shoal.mirror.re_encoded import ReEncodedFile
 from shoal.mirror.repeating import NOBODY, RepeatingMirror
-from shoal.mirror.resume import Resume, Start
+from shoal.mirror.resume import Divergence, Resume, Start
 from shoal.mirror.routes import Route
 from shoal.mirror.takeover import TakeOver
 from shoal.mirror.transactional import TransactionalMirror
+from shoal.mirror.watch.divergence import ReadEpochs
+from shoal.mirror.watch.leader_epochs import ReadSoFar, find_divergences, no_epochs
 from shoal.mirror.watching import check_cycles, ways_of
 from shoal.model.topics import TopicPartition
 
@@ -37,7 +42,9 @@ class Common(TypedDict):
     """What all kinds of `PartitionMirror` are told alike."""
 
     writes_to: TopicPartition
-    source_epoch: int
+    epochs: ReadEpochs
+    looked_epoch: int
+    counts: Counts
     retries_bad: bool
     rebatcher: Rebatcher | None
     declare: Declare | None
@@ -70,6 +77,8 @@ class Starter:
             number=config.worker,
         )
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
+        # Under which leader epoch a source partition was last found to have what was copied.
+        self._looked: dict[TopicPartition, int] = {}
 
     def begin_new_at(self, start: str) -> None:
         """Where partitions begin that are found from now on."""
@@ -101,6 +110,7 @@ class Starter:
     async def begin(self, routes: Sequence[Route]) -> Begun:
         """Claim these partitions, and find out where each goes on."""
         check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
+        await self._compare_epochs(routes)
         await self._choose(routes)
         by_delivery: dict[str, list[Route]] = {}
         for route in routes:
@@ -113,6 +123,29 @@ class Starter:
             else:
                 begun |= await self._by_keeper(delivery, some)
         return begun
+
+    async def _compare_epochs(self, routes: Iterable[Route]) -> None:
+        """Find out whether the source still has what was copied of these."""
+        read: dict[TopicPartition, ReadSoFar] = {}
+        known: dict[TopicPartition, tuple[Route, Checkpoint]] = {}
+        for route in routes:
+            self._resume.diverged.pop(route.target, None)
+            checkpoint = self._resume.found(route)
+            epochs = () if checkpoint is None else read_epochs(checkpoint).below(1 << 62)
+            if checkpoint is not None and epochs:
+                known[route.source] = route, checkpoint
+                read[route.source] = ReadSoFar(epochs, checkpoint.source_offset)
+        try:
+            answers = await find_divergences(self._source, read)
+        except UnsupportedByBroker:
+            return
+        for tp, reason in answers.errors.items():
+            raise no_epochs(tp, reason)
+        self._looked.update(answers.checked)
+        for tp, offset in answers.diverged.items():
+            target, end = known[tp][0].target, known[tp][1].source_offset
+            records = OffsetMap(self._topic.blocks.get(target, {})).records_between(offset, end)
+            self._resume.diverged[target] = Divergence(offset, records)
 
     async def _choose(self, routes: Iterable[Route]) -> None:
         new = []
@@ -137,6 +170,8 @@ class Starter:
         if delivery == COMPARE_AND_APPEND:
             first = await TakeOver(self._target, resume).starts(routes)
             begun = {route: self._appending(route, each) for route, each in first.items()}
+            for route, mirror in begun.items():
+                self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
             first = await resume.known(routes)
             begun = {route: self._repeating(route, each) for route, each in first.items()}
@@ -161,6 +196,16 @@ class Starter:
         self.keeper.follow(begun.values())
         return begun
 
+    def _park_truncated(self, route: Route, mirror: PartitionMirror) -> None:
+        """By compare-and-append an offset has one record: another cannot follow there."""
+        divergence = self._resume.diverged.get(route.target)
+        if divergence is not None and divergence.offset < mirror.target_offset:
+            mirror.park(
+                f"the source was truncated: of what was copied up to {mirror.target_offset} it "
+                f"has lost all from {divergence.offset} on",
+                "compare both with `shoal mirror verify`; mirror into a new topic",
+            )
+
     def _common(
         self, route: Route, checkpoint: Checkpoint, *, keeps_offsets: bool = False
     ) -> Common:
@@ -168,7 +213,9 @@ class Starter:
         is_deep = rules.is_deep(route.source.topic)
         return {
             "writes_to": route.target,
-            "source_epoch": checkpoint.source_epoch,
+            "epochs": read_epochs(checkpoint),
+            "looked_epoch": self._looked.get(route.source, -1),
+            "counts": Counts(truncated=checkpoint.truncated),
             "retries_bad": rules.on_bad_batch == "retry",
             "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
             "declare": None if is_deep else self._declare,
@@ -224,3 +271,13 @@ class Starter:
             target_offset=checkpoint.target_offset,
             **self._common(route, checkpoint),
         )
+
+
+def read_epochs(checkpoint: Checkpoint) -> ReadEpochs:
+    """The leader epochs of what a checkpoint tells of."""
+    if checkpoint.source_epochs:
+        return ReadEpochs(checkpoint.source_epochs)
+    if checkpoint.source_epoch < 0:
+        return ReadEpochs()
+    # Written by an older version: an epoch at least as large as that of the last record.
+    return ReadEpochs([(checkpoint.source_epoch, checkpoint.source_offset)])

@@ -53,6 +53,7 @@ class TransactionalMirror(PartitionMirror):
             if self.is_poison(outgoing):
                 break
             self.sent(outgoing)
+            outgoing.is_unsure = True  # until its transaction has ended
             self._taken += 1
             taken.append(outgoing)
         if self._damaged is not None:

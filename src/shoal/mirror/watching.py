@@ -3,31 +3,31 @@
 Rules:
 - A position below the source's first offset means that records were deleted before they were
   copied: they are lost. That is counted and told, and the copy goes on behind them, or it ends.
-- A position above its end, or a leader that ends the epoch of our last batch below what we
-  copied, means that the source was truncated: the target has what the source no longer has.
-- A leader is asked whenever its epoch is another than when it was last asked.
+- A position above its end, or a leader whose log parts from what was fetched
+  (`shoal.mirror.watch.divergence`), means that the source was truncated. What was fetched is
+  compared, not what is acknowledged: the partition is let go and begun again, which drops what
+  is not written, and continues where both logs part (`on_diverged`).
+- A leader is asked whenever its epoch is another than when it was last asked, and nothing that
+  was fetched meanwhile is taken.
 - A topic that was itself copied from where it would now be copied to is a cycle: each record
   would come round again. The way that a topic came is part of its mirror's checkpoints.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from shoal.client.client import Client
-from shoal.client.codes import Code
 from shoal.client.errors import ClientError, UnsupportedByBroker
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.checkpoints import PREFIX, CheckpointTopic
 from shoal.mirror.core import PartitionMirror
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.leader_epochs import ReadSoFar, find_divergences, leader_epoch
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
-from shoal.wire.api_keys import ApiKey
 
-# With field for the leader's epoch that the asker knows.
-_FIRST_VERSION: Final = 2
 _READ_WAYS_S: Final = 10.0
 _KEEP_LONGER: Final = (
     "keep records longer at the source, or start the mirror with --on-loss report to go on "
@@ -44,63 +44,40 @@ class SourceWatch:
         self._source = source
         self._fails_on_loss = fails_on_loss
         self._can_tell_epochs = True
+        # Called with a partition and the offset from which on its leader has other records.
+        self.on_diverged: Callable[[PartitionMirror, int], None] = _park_diverged
 
     def is_due(self, mirror: PartitionMirror) -> bool:
         """Whether the leader must be asked before more is fetched."""
-        epoch = self._leader_epoch(mirror.partition)
+        epoch = leader_epoch(self._source, mirror.partition)
         if epoch < 0 or epoch == mirror.looked_epoch or not self._can_tell_epochs:
             return False
-        if mirror.source_epoch < 0:
+        if mirror.epochs.latest(mirror.position) < 0:
             mirror.looked_epoch = epoch  # nothing was copied yet
             return False
         return True
 
-    def _leader_epoch(self, tp: TopicPartition) -> int:
-        known = self._source.cluster.partition(tp)
-        return -1 if known is None else known.leader_epoch
-
-    async def look(self, node_id: int, mirrors: Iterable[PartitionMirror]) -> bool:
-        """Ask a leader where the epochs of our last batches end in its log.
-
-        Returns False if it did not tell of all, and must be asked again.
-        """
+    async def look(self, mirrors: Iterable[PartitionMirror]) -> set[TopicPartition]:
+        """Ask leaders whether they have what was read; returns those that must be asked again."""
         asked = {mirror.partition: mirror for mirror in mirrors}
-        epochs = {tp: self._leader_epoch(tp) for tp in asked}
-        topics: dict[str, list[dict[str, int]]] = {}
-        for tp, mirror in asked.items():
-            topics.setdefault(tp.topic, []).append(
-                {
-                    "partition": tp.partition,
-                    "current_leader_epoch": epochs[tp],
-                    "leader_epoch": mirror.source_epoch,
-                }
-            )
-        values = {
-            "replica_id": -1,
-            "topics": [{"topic": name, "partitions": parts} for name, parts in topics.items()],
+        read = {
+            tp: ReadSoFar(mirror.epochs.below(mirror.position), mirror.position)
+            for tp, mirror in asked.items()
         }
         try:
-            response = await self._source.call(
-                ApiKey.OFFSET_FOR_LEADER_EPOCH, values, node_id=node_id, at_least=_FIRST_VERSION
-            )
+            answers = await find_divergences(self._source, read)
         except UnsupportedByBroker:
             self._can_tell_epochs = False
-            return True
-        for topic in response.topics:
-            for part in topic.partitions:
-                tp = TopicPartition(topic.topic, int(part.partition))
-                if part.error_code == Code.NONE and tp in asked:
-                    asked[tp].looked_epoch = epochs[tp]
-                    self._judge(asked.pop(tp), int(part.end_offset))
-        return not asked
-
-    def _judge(self, mirror: PartitionMirror, end: int) -> None:
-        if 0 <= end < mirror.done:
-            mirror.park(
-                f"the source was truncated: of what was copied up to {mirror.done} it has lost "
-                f"all from {end} on",
-                "compare both with `shoal mirror verify`; mirror into a new topic",
-            )
+            return set()
+        for tp, epoch in answers.checked.items():
+            mirror = asked[tp]
+            if mirror.position != read[tp].position:
+                continue  # it went back meanwhile, and is asked again
+            if tp in answers.diverged:
+                self.on_diverged(mirror, answers.diverged[tp])
+            else:
+                mirror.looked_epoch = epoch
+        return asked.keys() - answers.checked.keys()
 
     async def find(self, mirror: PartitionMirror) -> None:
         """Find out why the source does not have the position of a mirror, and act on it."""
@@ -108,9 +85,30 @@ class SourceWatch:
         first = (await self._source.list_offsets({tp: EARLIEST}))[tp].offset
         end = (await self._source.list_offsets({tp: LATEST}))[tp].offset
         if mirror.position > end:
-            self._judge(mirror, end)
+            await self._find_divergence(mirror, end)
         elif mirror.position < first:
             self._lose(mirror, first)
+
+    async def _find_divergence(self, mirror: PartitionMirror, end: int) -> None:
+        """The source ends below a position: by its epochs, or by its end if it has none."""
+        tp = mirror.partition
+        known = mirror.epochs.below(mirror.position)
+        at = end
+        if known and self._can_tell_epochs:
+            read = {tp: ReadSoFar(known, mirror.position)}
+            answers = await find_divergences(self._source, read)
+            if tp in answers.errors:
+                return  # asked again
+            at = answers.diverged.get(tp, -1)
+        elif end < mirror.done:
+            at = -1
+        if at >= 0:
+            self.on_diverged(mirror, at)
+            return
+        mirror.park(
+            f"the source was truncated: it ends at {end}, and {mirror.done} offsets were copied",
+            "compare both with `shoal mirror verify`; mirror into a new topic",
+        )
 
     def _lose(self, mirror: PartitionMirror, first: int) -> None:
         lost = mirror.lost_below(first)
@@ -123,6 +121,14 @@ class SourceWatch:
         mirror.lose(first)
         if lost:
             _log.error("LOST: %s", text)
+
+
+def _park_diverged(mirror: PartitionMirror, offset: int) -> None:
+    mirror.park(
+        f"the source was truncated: of what was read up to {mirror.position} it has lost all "
+        f"from {offset} on",
+        "compare both with `shoal mirror verify`; mirror into a new topic",
+    )
 
 
 def place(cluster: str | None, topic: str) -> str:
