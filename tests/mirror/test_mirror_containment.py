@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
+from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.copier import Copier
 from shoal.mirror.flow import Flow
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
 from support.leaderless import await_leader, kill_leader, make_placed
-from support.mirror_copies import assert_same, config_of, fill
+from support.mirror_copies import assert_same, client, config_of, fill
 from support.mirror_runs import Running, running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
@@ -116,3 +119,66 @@ async def _until(flow: Flow, is_so: Any) -> MirrorStatus:
             if status is not None and status.partitions and is_so(status):
                 return status
             await asyncio.sleep(0.2)
+
+
+async def _stick(source: LiteCluster, target: LiteCluster) -> None:
+    """Kill a leader whose partition is part of a transaction that cannot be ended before."""
+    for node_id in (1, 2):
+        await asyncio.to_thread(target.fail_requests, node_id, ApiKey.END_TXN, times=10_000)
+    await asyncio.to_thread(fill, source.bootstrap, "t", range(300, 900), partitions=3)
+    tp = TopicPartition("t", 1)
+    async with asyncio.timeout(60), client(target.bootstrap) as one:
+        before = (await one.list_offsets({tp: LATEST}, isolation="read_committed"))[tp].offset
+        while (await one.list_offsets({tp: LATEST}))[tp].offset <= before:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await asyncio.to_thread(target.kill, 2)
+    await asyncio.to_thread(target.heal)
+
+
+async def _lanes(target: LiteCluster) -> dict[int, str]:
+    """Which transactional.id wrote each partition last."""
+    async with client(target.bootstrap) as one:
+        found = await CheckpointTopic(one, "m").read()
+    return {tp.partition: checkpoint.lane for tp, checkpoint in found.items()}
+
+
+async def _copied_first(pair: tuple[LiteCluster, LiteCluster]) -> MirrorConfig:
+    source, target = pair
+    for cluster in pair:
+        await make_placed(cluster, "t", PLACES)
+    await asyncio.to_thread(fill, source.bootstrap, "t", range(300), partitions=3)
+    return _config(source, target, "t", delivery="transactional")
+
+
+async def test_partitions_of_a_stuck_transaction_continue_under_another_id(
+    pair: tuple[LiteCluster, LiteCluster],
+) -> None:
+    source, target = pair
+    async with running(await _copied_first(pair)) as mirror:
+        await _copied(mirror, {0: 100, 1: 100, 2: 100})
+        await _stick(source, target)
+        status = await _copied(mirror, {0: 300, 2: 300})
+        assert "no leader" in _waiting(status, 1)
+        await asyncio.to_thread(fill, source.bootstrap, "t", range(900, 1200, 3), partitions=3)
+        await _copied(mirror, {0: 400, 2: 300})
+        assert (await _lanes(target))[0] == "shoal-mirror-m-0.1"
+        await asyncio.to_thread(target.restart, 2)
+        await _copied(mirror, {0: 400, 1: 300, 2: 300})
+        await asyncio.to_thread(fill, source.bootstrap, "t", range(1200, 1500), partitions=3)
+        await _copied(mirror, {0: 500, 1: 400, 2: 400})
+    await assert_same(source.bootstrap, target.bootstrap, "t", 1300, partitions=3)
+
+
+async def test_a_mirror_starts_although_its_last_transaction_cannot_end(
+    pair: tuple[LiteCluster, LiteCluster],
+) -> None:
+    source, target = pair
+    config = await _copied_first(pair)
+    async with running(config) as mirror:
+        await _copied(mirror, {0: 100, 1: 100, 2: 100})
+        await _stick(source, target)
+    async with running(config) as mirror:
+        await _copied(mirror, {0: 300, 2: 300})
+        await asyncio.to_thread(target.restart, 2)
+        await _copied(mirror, {0: 300, 1: 300, 2: 300})
+    await assert_same(source.bootstrap, target.bootstrap, "t", 900, partitions=3)

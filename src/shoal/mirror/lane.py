@@ -9,8 +9,11 @@ Rules:
   aborted even before: nothing can be read to the end behind it.
 - Positions are checkpoints, written in the transaction of the batches that they tell of. So
   either both count or neither.
-- One transaction at a time. The next begins when the last stable offset has passed what was
-  committed: where a marker is missing, a later abort would hide it (KAFKA-20734).
+- One transaction at a time. The next has a partition only when its last stable offset has passed
+  what was committed: where a marker is missing, a later abort would hide it (KAFKA-20734).
+- A partition that is not available is left out before a transaction begins, and so is one whose
+  committed records are not visible yet. An id whose transaction cannot end is stuck, and hands
+  over the partitions that are available (`shoal.mirror.lanes`).
 - Whatever fails, the transaction is given up, a new epoch is asked for, and every partition
   goes back to its committed position.
 - Each start claims its partitions under a higher number. A lane that is refused looks for a
@@ -23,7 +26,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -45,6 +48,7 @@ from shoal.mirror.checkpoints import (
 from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
+from shoal.mirror.fencing import await_decided, try_fence
 from shoal.mirror.keeper import epochs_below
 from shoal.mirror.modes import TRANSACTIONAL
 from shoal.mirror.offset_map import MapWriter
@@ -52,7 +56,7 @@ from shoal.mirror.remedies import remedy_for
 from shoal.mirror.resume import Resume
 from shoal.mirror.routes import Route
 from shoal.mirror.transactional import TransactionalMirror
-from shoal.model.errors import ConfigError, SystemFailure
+from shoal.model.errors import ConfigError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
@@ -60,12 +64,19 @@ from shoal.wire.batch import iter_batches
 PREFIX: Final = "shoal-mirror-"
 # How long to wait for more before a transaction begins: each one costs a marker.
 GATHER_S: Final = 0.05
-# How long a commit may take to be visible.
-VISIBLE_S: Final = 60.0
-LAST_WORD_S: Final = 5.0
+# How long an answer, or a commit's marker, may take before the partition counts as not available.
+STALL_S: Final = 6.0
+LAST_WORD_S: Final = 2.0
+# How long a former transaction may take to finish before its id counts as stuck.
+FENCE_S: Final = 3.0
+DECIDE_S: Final = 10.0
+# How long partitions may take to say that they are available.
+ANSWER_S: Final = 2.0
+MOVE_S: Final = 30.0
 # How often in a row a lane that begins may be fenced; two mirrors of one name would never stop.
 MOST_FENCINGS: Final = 20
 _LOOK_EVERY_S: Final = 0.02
+_LEFT_OUT_EVERY_S: Final = 0.5
 
 # What the transaction says, not the batch: a new epoch helps.
 _OF_THE_TRANSACTION: Final = frozenset(
@@ -82,7 +93,14 @@ _OF_THE_TRANSACTION: Final = frozenset(
 
 _log = logging.getLogger(__name__)
 
+OnStuck = Callable[["TransactionLane", list[TransactionalMirror]], Awaitable[None]]
 Sent = list[tuple[TransactionalMirror, Outgoing, Result]]
+
+
+class LaneStuck(ClientError):
+    """A transaction of this id is decided, and a partition of it cannot be told."""
+
+    retriable = True
 
 
 class _Moved(Exception):
@@ -101,14 +119,15 @@ class TransactionLane:
         limits: MirrorLimits,
         throttle: Throttle,
         number: int = 0,
+        spare: int = 0,
     ) -> None:
-        """`number` tells apart the processes of one mirror."""
+        """`number` tells apart the processes of one mirror, `spare` the lanes of a process."""
         self._target = target
         self._topic = topic
         self._resume = resume
         self._limits = limits
         self._throttle = throttle
-        self._id = _lane_id(topic.name, number)
+        self._id = _lane_id(topic.name, number) + (f".{spare}" if spare else "")
         # Held by whoever uses the session.
         self._turn = asyncio.Lock()
         self._session: TransactionalSession | None = None
@@ -118,6 +137,13 @@ class TransactionLane:
         self._backoff = Backoff(100, 2000)
         self._awake = asyncio.Event()
         self._stopping = False
+        # Left out of transactions: not compared with the checkpoint since the session began, and
+        # committed up to an offset that is not visible yet.
+        self._unchecked: set[TopicPartition] = set()
+        self._hidden: dict[TopicPartition, int] = {}
+        self.is_stuck = False
+        # Called when the id is stuck, with the partitions that could continue under another.
+        self.on_stuck: OnStuck = _stay
         # Told when batches were committed, or positions went back.
         self.on_progress: Callable[[], None] = lambda: None
 
@@ -137,7 +163,7 @@ class TransactionLane:
             lanes |= {_lane_id(self._topic.name, number) for number in workers}
             if self._session is not None:
                 lanes.discard(self._id)
-            await self._fence(lanes)
+            await self._fence(lanes, [self._topic.partition])
 
     async def begin(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         """Take these over as well; returns where each begins or goes on.
@@ -208,17 +234,31 @@ class TransactionLane:
     def let_go(self, mirrors: Iterable[PartitionMirror]) -> None:
         """No longer of these, of which nothing is in flight: another may go on with them."""
         gone = {mirror.target for mirror in mirrors}
+        self._unchecked -= gone
+        self._hidden = {tp: end for tp, end in self._hidden.items() if tp not in gone}
         self._mirrors = [mirror for mirror in self._mirrors if mirror.target not in gone]
 
+    @property
+    def id(self) -> str:
+        """Its transactional.id."""
+        return self._id
+
     async def _start_session(self) -> None:
+        self.is_stuck = not await try_fence(self._target, self._id, timeout_s=FENCE_S)
+        if self.is_stuck:
+            raise LaneStuck(
+                f"the last transaction of {self._id} cannot end",
+                remedy="bring the leaders of all its partitions back",
+            )
         self._session = TransactionalSession(self._target, self._id)
         await self._session.start()
 
     async def _positions(self, partitions: Iterable[TopicPartition]) -> Checkpoints:
         """All that is committed, once nobody else can add to that of these partitions."""
         found = await self._topic.read()
-        others = self._others(partitions)
-        await self._fence(others)
+        wanted = list(partitions)
+        others = self._others(wanted)
+        await self._fence(others, [self._topic.partition, *wanted])
         return await self._topic.read() if others else found
 
     def _others(self, partitions: Iterable[TopicPartition]) -> set[str]:
@@ -226,14 +266,12 @@ class TransactionLane:
         found = self._topic.found
         return {found[tp].lane for tp in partitions if tp in found} - {self._id, ""}
 
-    async def _fence(self, lanes: Iterable[str]) -> None:
+    async def _fence(self, lanes: Iterable[str], partitions: Iterable[TopicPartition]) -> None:
+        """Take lanes over, or wait until the outcome of their last transactions is known here."""
         for lane in sorted(lanes):
             _log.info("fencing %s", lane)
-            session = TransactionalSession(self._target, lane)
-            try:
-                await session.start()
-            finally:
-                await session.close()
+            if not await try_fence(self._target, lane, timeout_s=FENCE_S):
+                await await_decided(self._target, partitions, timeout_s=DECIDE_S)
 
     async def _claim(
         self, claims: Checkpoints, blocks: Mapping[TopicPartition, NewBlocks], others: set[str]
@@ -244,7 +282,8 @@ class TransactionLane:
             await self._write(self._session, claims, blocks)
             if not others:
                 return
-            await self._fence(others)
+            # Not the checkpoint topic: there our own transaction is open.
+            await self._fence(others, claims)
             for tp, claim in claims.items():
                 if (strange := await self._strange(tp, claim)) is not None:
                     raise _Moved(f"{tp} has moved meanwhile: {strange}")
@@ -304,10 +343,8 @@ class TransactionLane:
         """Write until `stop`."""
         try:
             while not self._stopping:
-                if not any(mirror.has_more for mirror in self._mirrors):
-                    self._awake.clear()
-                    await self._awake.wait()
-                    await asyncio.sleep(GATHER_S)
+                if not any(m.has_more and self._is_available(m) for m in self._mirrors):
+                    await self._await_more()
                     continue
                 began = asyncio.get_running_loop().time()
                 if not self._throttle.is_open(began):
@@ -317,23 +354,37 @@ class TransactionLane:
         finally:
             await self._close()
 
+    async def _await_more(self) -> None:
+        """Wait for batches; where some are left out, look after those now and then."""
+        are_left_out = any(mirror.has_more for mirror in self._mirrors)
+        self._awake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEFT_OUT_EVERY_S if are_left_out else None):
+                await self._awake.wait()
+        await asyncio.sleep(GATHER_S)
+        if are_left_out and not self._stopping:
+            await self._step()
+
     async def _step(self) -> int:
         """One transaction, or what must come before it; returns its bytes."""
         async with self._turn:
             try:
                 if self._session is None:
                     await self._reopen()
+                await self._look_after_left_out()
                 size_bytes = await self._one_transaction()
-            except ClientError as error:
-                _log.warning("a transaction of %s failed: %s", self._id, error)
+            except (ClientError, TimeoutError) as error:
+                _log.warning("a transaction of %s failed: %r", self._id, error)
                 await self._close()
                 for mirror in self._mirrors:
                     self._go_back(mirror)
                 size_bytes = -1
+                if isinstance(error, LaneStuck):
+                    await self._hand_over()
         self.on_progress()
         if size_bytes < 0:
             await self._pause()
-        else:
+        elif size_bytes:
             self._backoff.succeeded()
         return max(0, size_bytes)
 
@@ -341,10 +392,15 @@ class TransactionLane:
         session = self._session
         if session is None:
             return 0  # nothing is left that is ours
+        if not any(self._is_available(mirror) and mirror.has_more for mirror in self._mirrors):
+            return 0
         session.begin()
-        sent = await self._send(session)
+        async with asyncio.timeout(STALL_S):
+            sent = await self._send(session)
         for mirror, outgoing, result in sent:
-            if (outcome := await result).is_ok:
+            async with asyncio.timeout(STALL_S):
+                outcome = await result
+            if outcome.is_ok:
                 mirror.written(outgoing, outcome)
             else:
                 self._refused(mirror, outgoing, outcome)
@@ -361,9 +417,11 @@ class TransactionLane:
         mirrors = {mirror.target: mirror for mirror, _, _ in sent}
         maps = {tp: mirror.map_with_open() for tp, mirror in mirrors.items()}
         blocks = {tp: extended.unsaved() for tp, extended in maps.items() if extended}
-        await self._write(session, positions, blocks)
-        await session.commit()
-        await self._await_visible(positions)
+        async with asyncio.timeout(STALL_S):
+            await self._write(session, positions, blocks)
+        async with asyncio.timeout(STALL_S):
+            await session.commit()
+        self._hidden |= await self._await_visible(positions)
         self._checkpoints.update(positions)
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
@@ -379,6 +437,8 @@ class TransactionLane:
         for mirror in self._mirrors:
             if room_bytes <= 0:
                 break
+            if not self._is_available(mirror):
+                continue
             for outgoing in mirror.take(room_bytes):
                 room_bytes -= outgoing.batch.size
                 result = await session.send(mirror.target, outgoing.batch)
@@ -412,25 +472,82 @@ class TransactionLane:
             message = f"the target refuses the batch of {outgoing.source_offset}: {error}"
             mirror.park(message, remedy_for(outcome.error_code))
 
-    async def _await_visible(self, positions: Checkpoints) -> None:
+    async def _await_visible(self, positions: Checkpoints) -> dict[TopicPartition, int]:
+        """Wait until what was committed is visible; returns where it is not, in good time."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + VISIBLE_S
+        deadline = loop.time() + STALL_S
         left = {tp: checkpoint.target_offset for tp, checkpoint in positions.items()}
-        while left:
-            listed = await self._target.list_offsets(
-                dict.fromkeys(left, LATEST), isolation="read_committed"
-            )
-            left = {tp: end for tp, end in left.items() if listed[tp].offset < end}
-            if not left:
-                return
-            if loop.time() > deadline:
-                where = ", ".join(map(str, left))
-                raise SystemFailure(
-                    f"a transaction was committed and is not visible in {where}",
-                    remedy="see that every partition has a leader; its marker may be missing "
-                    "(KAFKA-20734), and then a new topic is needed",
-                )
+        while True:
+            left = await self._still_hidden(left)
+            if not left or loop.time() > deadline:
+                break
             await asyncio.sleep(_LOOK_EVERY_S)
+        for tp in left:
+            _log.error(
+                "%s: a transaction was committed and is not visible: it waits until it is (see "
+                "that it has a leader; a marker that is missing for good, KAFKA-20734, needs a "
+                "new topic)",
+                tp,
+            )
+        return left
+
+    async def _still_hidden(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Those of which not all below an offset can be read, or that do not answer."""
+        listed = await self._target.list_offsets_each(
+            dict.fromkeys(ends, LATEST), isolation="read_committed", timeout_s=ANSWER_S
+        )
+        return {
+            tp: end
+            for tp, end in ends.items()
+            if tp in listed.errors or listed.offsets[tp].offset < end
+        }
+
+    # Partitions that are left out.
+
+    def _is_available(self, mirror: TransactionalMirror) -> bool:
+        """Whether a transaction with this partition is likely to end."""
+        tp = mirror.target
+        is_left_out = tp in self._unchecked or tp in self._hidden
+        return not is_left_out and self._target.cluster.leader(tp) is not None
+
+    async def _look_after_left_out(self) -> None:
+        """Let those take part again that have become available."""
+        if self._hidden:
+            self._hidden = await self._still_hidden(self._hidden)
+        unchecked = [mirror for mirror in self._mirrors if mirror.target in self._unchecked]
+        if not unchecked:
+            return
+        available = await self._answering(unchecked)
+        for mirror in unchecked:
+            if mirror.target in available and mirror.parked is None:
+                await self._compare(mirror)
+                self._unchecked.discard(mirror.target)
+
+    async def _answering(self, mirrors: Iterable[TransactionalMirror]) -> set[TopicPartition]:
+        asked = {mirror.target: LATEST for mirror in mirrors}
+        return set((await self._target.list_offsets_each(asked, timeout_s=ANSWER_S)).offsets)
+
+    async def _compare(self, mirror: TransactionalMirror) -> None:
+        """Park a partition that is not as its checkpoint says."""
+        tp = mirror.target
+        if (strange := await self._strange(tp, self._checkpoints[tp])) is not None:
+            mirror.park(
+                f"the target is not as this mirror left it: {strange}",
+                "compare both with `shoal mirror verify`; mirror into a new topic",
+            )
+
+    async def _hand_over(self) -> None:
+        """Let partitions that are available continue under another id."""
+        running = [mirror for mirror in self._mirrors if mirror.parked is None]
+        available = await self._answering(running)
+        healthy = [m for m in running if m.target in available and m.target not in self._hidden]
+        if not healthy:
+            return
+        try:
+            async with asyncio.timeout(MOVE_S):
+                await self.on_stuck(self, healthy)
+        except (ClientError, ConfigError, TimeoutError) as error:
+            _log.warning("partitions of %s wait: %r", self._id, error)
 
     # After a failure.
 
@@ -459,11 +576,7 @@ class TransactionLane:
             self._checkpoints[tp] = found[tp]
             # The last commit may have counted although its answer was lost.
             mirror.offsets, _ = self._topic.map_end(tp, found[tp], is_new=False)
-            if (strange := await self._strange(tp, found[tp])) is not None:
-                mirror.park(
-                    f"the target is not as this mirror left it: {strange}",
-                    "compare both with `shoal mirror verify`; mirror into a new topic",
-                )
+            self._unchecked.add(tp)
             self._go_back(mirror)
 
     def _park_lost(self, found: Checkpoints) -> None:
@@ -485,6 +598,10 @@ class TransactionLane:
             with contextlib.suppress(TimeoutError, ClientError):
                 async with asyncio.timeout(LAST_WORD_S):
                     await session.close()
+
+
+async def _stay(_lane: TransactionLane, _healthy: list[TransactionalMirror]) -> None:
+    """There is no other id."""
 
 
 def _lane_id(mirror: str, number: int) -> str:

@@ -34,7 +34,7 @@ from shoal.mirror.config import MirrorLimits
 from shoal.mirror.copy.throttle import Throttle
 from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.intake import Counts
-from shoal.mirror.lane import TransactionLane
+from shoal.mirror.lanes import TransactionLanes
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.remedies import remedy_for_reading
 from shoal.mirror.status import MirrorStatus, partition_status, total
@@ -78,7 +78,7 @@ class MirrorRunner:
         self,
         source: Client,
         target: Client,
-        lane: TransactionLane,
+        lane: TransactionLanes,
         *,
         limits: MirrorLimits,
         throttle: Throttle,
@@ -299,7 +299,10 @@ class MirrorRunner:
             self._begin(self._look(unsure))
 
     def _start_fetches(self, now: float) -> None:
-        queued_bytes = sum(mirror.queued_bytes for mirror in self._partitions.values())
+        # What waits for a leader at the target must not keep others from being fetched.
+        queued_bytes = sum(
+            mirror.queued_bytes for mirror in self._partitions.values() if self._has_target(mirror)
+        )
         if queued_bytes >= self._limits.queue_bytes:
             return
         # In turn: only the first partition of a fetch is sure to get a batch that is larger
@@ -336,8 +339,12 @@ class MirrorRunner:
         return (
             self._may_ask(mirror, now)
             and mirror.queued_bytes < self._limits.partition_bytes
+            and self._has_target(mirror)
             and not self._watch.is_due(mirror)
         )
+
+    def _has_target(self, mirror: PartitionMirror) -> bool:
+        return self._target.client.cluster.leader(mirror.target) is not None
 
     def _may_ask(self, mirror: PartitionMirror, now: float) -> bool:
         return (

@@ -22,6 +22,7 @@ from shoal.mirror.handlers import load_handler
 from shoal.mirror.intake import Counts
 from shoal.mirror.keeper import CheckpointKeeper
 from shoal.mirror.lane import TransactionLane
+from shoal.mirror.lanes import TransactionLanes
 from shoal.mirror.modes import AT_LEAST_ONCE, COMPARE_AND_APPEND, TRANSACTIONAL
 from shoal.mirror.offset_map import OffsetMap
 from shoal.mirror.re_encoded import ReEncodedFile
@@ -68,17 +69,21 @@ class Starter:
         self._resume = Resume(source, target, {}, delivery=config.delivery, start=config.start)
         self.keeper = CheckpointKeeper(self._topic)
         self.throttle = Throttle(config.limits.max_bytes_per_s)
-        self.lane = TransactionLane(
-            target,
-            self._topic,
-            self._resume,
-            limits=config.limits,
-            throttle=self.throttle,
-            number=config.worker,
-        )
+        self.lane = TransactionLanes(self._make_lane)
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
         # Under which leader epoch a source partition was last found to have what was copied.
         self._looked: dict[TopicPartition, int] = {}
+
+    def _make_lane(self, spare: int) -> TransactionLane:
+        return TransactionLane(
+            self._target,
+            self._topic,
+            self._resume,
+            limits=self._config.limits,
+            throttle=self.throttle,
+            number=self._config.worker,
+            spare=spare,
+        )
 
     def begin_new_at(self, start: str) -> None:
         """Where partitions begin that are found from now on."""
