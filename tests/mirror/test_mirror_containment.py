@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
@@ -13,12 +15,15 @@ from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.copier import Copier
 from shoal.mirror.flow import Flow
+from shoal.mirror.patterns import Selection
 from shoal.mirror.status import MirrorStatus
+from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from support.leaderless import await_leader, kill_leader, make_placed
-from support.mirror_copies import assert_same, client, config_of, fill
+from support.mirror_copies import assert_same, client, config_of, fill, mirror_all, verified
 from support.mirror_runs import Running, running
+from support.topic_reader import SILENT
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 # Broker 2 leads partition 1 alone; what is internal has a replica on broker 1, which stays.
@@ -182,3 +187,35 @@ async def test_a_mirror_starts_although_its_last_transaction_cannot_end(
         await asyncio.to_thread(target.restart, 2)
         await _copied(mirror, {0: 300, 1: 300, 2: 300})
     await assert_same(source.bootstrap, target.bootstrap, "t", 900, partitions=3)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_verify_translate_and_group_sync_report_a_leaderless_partition(
+    pair: tuple[LiteCluster, LiteCluster], side: str
+) -> None:
+    source, target = pair
+    for cluster in pair:
+        await make_placed(cluster, "t", PLACES)
+    await asyncio.to_thread(fill, source.bootstrap, "t", range(300), partitions=3)
+    await mirror_all(_config(source, target, "t"))
+    await asyncio.to_thread(_commit, source, {0: 50, 1: 50, 2: 50})
+    await kill_leader(source if side == "source" else target, "t", 1, 2)
+    reports = await verified(source.bootstrap, target.bootstrap, "t")
+    assert [bool(report.unavailable) for report in reports] == [False, True, False]
+    assert [report.records for report in reports] == [100, 0, 100]
+    async with client(source.bootstrap) as ours, client(target.bootstrap) as theirs:
+        translator = Translator(theirs, "m")
+        await translator.refresh()
+        places = [translator.translate(TopicPartition("t", number), 50) for number in range(3)]
+        expected = [50, 50 if side == "source" else None, 50]
+        assert [place.target_offset for place in places] == expected
+        assert [bool(place.why) for place in places] == [False, side == "target", False]
+        (move,) = await GroupSync(ours, theirs, translator).sync(Selection(("readers",), ()))
+        assert move.committed == 3 if side == "source" else 2
+
+
+def _commit(cluster: LiteCluster, offsets: dict[int, int]) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "readers", **SILENT}
+    with Consumer({**settings, "enable.auto.commit": False}) as consumer:
+        positions = [ConfluentPartition("t", number, at) for number, at in offsets.items()]
+        consumer.commit(offsets=positions, asynchronous=False)

@@ -247,7 +247,7 @@ async def test_one_that_was_fenced_and_goes_on_before_it_is_replaced_writes_noth
         await old.assign([route])
         tasks.create_task(old.run())
         await copied(old, 100)
-        lane = new._starter.lane
+        lane = new._starter.lane._lanes[0]
         check, looks = lane._check, 0
 
         async def goes_on_meanwhile(known: Checkpoints) -> None:

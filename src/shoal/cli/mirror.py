@@ -198,7 +198,7 @@ def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
     """Compare both logs, batch by batch; writes nothing anywhere.
 
     Exit code 0 if the target has all that the source has, 4 if they differ, 5 if they are equal
-    as far as the target goes.
+    as far as the target goes, or a partition is not available.
     """
     from shoal.client.client import Client
     from shoal.mirror.verify import verify
@@ -218,7 +218,7 @@ def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
             console.out.print(_found(report), markup=False)
     if any(report.difference for report in reports):
         return ExitCode.VIOLATED
-    if any(report.not_yet for report in reports):
+    if any(report.not_yet or report.unavailable for report in reports):
         return ExitCode.INCONCLUSIVE
     return ExitCode.PROVEN
 
@@ -239,6 +239,8 @@ def _found(report: "PartitionReport") -> str:
         text += f"; {report.passed_over:,} are on one side only, before the other begins"
     if report.not_yet:
         text += f"; the target ends {report.not_yet:,} source offsets early"
+    if report.unavailable:
+        text += f"; NOT COMPARED to the end: {report.unavailable}"
     if report.difference is not None:
         where = report.difference
         text += f"; DIFFERENT at source {where.source_offset}, target {where.target_offset}: "

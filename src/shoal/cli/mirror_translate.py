@@ -121,12 +121,14 @@ def _show(places: "list[Place]", output: str) -> None:
                     "source_offset": place.source_offset,
                     "target": place.target._asdict(),
                     "target_offset": place.target_offset,
+                    "why": place.why or None,
                 }
                 for place in places
             ]
         )
         return
     for place in places:
-        found = "not copied yet" if place.target_offset is None else f"{place.target_offset}"
+        unknown = f"not available: {place.why}" if place.why else "not copied yet"
+        found = unknown if place.target_offset is None else f"{place.target_offset}"
         text = f"{place.source} {place.source_offset} -> {place.target} {found}"
         console.out.print(text, markup=False)

@@ -12,7 +12,7 @@ from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.errors import KafkaError
 from shoal.client.results import EARLIEST
-from shoal.mirror.translation import Translator
+from shoal.mirror.translation import ANSWER_S, Translator
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +30,11 @@ class LogStarts:
         partitions = self._translator.partitions
         if not partitions:
             return
-        firsts = await self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        for tp, first in firsts.items():
+        asked = dict.fromkeys(partitions, EARLIEST)
+        firsts = await self._source.list_offsets_each(asked, timeout_s=ANSWER_S)
+        for tp, reason in firsts.errors.items():
+            _log.warning("the log start of %s is not followed: %s", tp, reason)
+        for tp, first in firsts.offsets.items():
             place = self._translator.translate(tp, first.offset)
             offset = place.target_offset
             if offset is None or offset <= self._translator.log_start(place.target):
@@ -40,6 +43,6 @@ class LogStarts:
                 await self._target.admin.delete_records({place.target: offset})
             except KafkaError as error:
                 if error.code != Code.POLICY_VIOLATION:
-                    raise
+                    _log.warning("the log start of %s cannot follow: %s", place.target, error)
             else:
                 _log.info("%s begins at %d now, as its source does", place.target, offset)

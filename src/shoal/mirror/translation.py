@@ -13,12 +13,15 @@ Rules:
   at the target is never touched. They carry no leader epoch: those are not the target's.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from shoal.client.client import Client
 from shoal.client.coordinators import Coordinator, CoordinatorType
+from shoal.client.errors import ClientError
 from shoal.client.group_listing import list_groups
 from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
 from shoal.client.results import EARLIEST
@@ -29,6 +32,10 @@ from shoal.mirror.patterns import Selection
 from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
+
+ANSWER_S: Final = 10.0
+_GROUP_S: Final = 30.0
+_GROUPS_AT_ONCE: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +48,7 @@ class Place:
     source_offset: int
     target: TopicPartition
     target_offset: int | None
+    why: str = ""  # it is not known, where that is not because it is not copied yet
 
 
 class Translator:
@@ -52,6 +60,7 @@ class Translator:
         self._topic = CheckpointTopic(target, name)
         self._routes: dict[TopicPartition, Route] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._unavailable: dict[TopicPartition, str] = {}
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -75,8 +84,11 @@ class Translator:
             if self._target.cluster.partition(tp) is not None
         }
         asked = {route.target: EARLIEST for route in self._routes.values()}
-        listed = await self._target.list_offsets(asked) if asked else {}
-        self._log_starts = {tp: each.offset for tp, each in listed.items()}
+        listed = await self._target.list_offsets_each(asked, timeout_s=ANSWER_S)
+        self._log_starts = {tp: each.offset for tp, each in listed.offsets.items()}
+        self._unavailable = {tp: str(error) for tp, error in listed.errors.items()}
+        for tp, reason in self._unavailable.items():
+            _log.warning("positions in %s are not translated: %s", tp, reason)
 
     def translate(self, source: TopicPartition, offset: int) -> Place:
         """Where the first record at or above this offset is."""
@@ -86,6 +98,9 @@ class Translator:
                 f"{source} is not mirrored under the name {self._name}",
                 remedy="check the topic, or give the --name under which it is mirrored",
             )
+        if why := self._unavailable.get(route.target):
+            # Where its log starts is not known, so neither is whether the place still exists.
+            return Place(source, offset, route.target, None, why)
         return Place(source, offset, route.target, self._offset(route.target, offset))
 
     def _offset(self, target: TopicPartition, offset: int) -> int | None:
@@ -140,7 +155,19 @@ class GroupSync:
             for group in groups.values()
             if group.protocol_type in ("consumer", "") and selection.takes(group.group_id)
         ]
-        return [await self.move(group, forwards_only=True) for group in sorted(chosen)]
+        limit = asyncio.Semaphore(_GROUPS_AT_ONCE)
+        moves = await asyncio.gather(*(self._try_move(group, limit) for group in sorted(chosen)))
+        return [move for move in moves if move is not None]
+
+    async def _try_move(self, group: str, limit: asyncio.Semaphore) -> GroupMove | None:
+        """A group whose coordinator is not available must not hold back others."""
+        async with limit:
+            try:
+                async with asyncio.timeout(_GROUP_S):
+                    return await self.move(group, forwards_only=True)
+            except (ClientError, TimeoutError) as error:
+                _log.warning("the positions of group %s are not synced: %r", group, error)
+                return None
 
     async def places(self, group: str) -> list[Place]:
         """Where a group's positions are at the target."""
@@ -191,7 +218,9 @@ def complete(places: Iterable[Place]) -> list[Place]:
     for place in found:
         if place.target_offset is None:
             raise ConfigError(
-                f"{place.source} is not copied up to offset {place.source_offset} yet",
+                f"{place.source} cannot be translated: {place.why}"
+                if place.why
+                else f"{place.source} is not copied up to offset {place.source_offset} yet",
                 remedy="let the mirror catch up, and try again",
             )
     return found

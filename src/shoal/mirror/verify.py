@@ -13,6 +13,7 @@ Rules:
   which are not compared.
 - Offsets need not be equal, only the order. Where one log begins later (retention), the other
   is passed over up to the first record that both have.
+- A partition that is not available is reported as such, and the others are compared.
 - The first difference of a partition ends its comparison. A target that ends early may still be
   on its way: that is no difference, but it is not equality either.
 """
@@ -21,11 +22,11 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.errors import error_for
+from shoal.client.errors import ClientError, error_for
 from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.naming import Naming
@@ -36,6 +37,9 @@ from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.message_sets import read_batches
 from shoal.wire.records import Record, decode_records
+
+# How long a partition may take to tell its offsets before it counts as not available.
+ANSWER_S: Final = 10.0
 
 
 class Difference(NamedTuple):
@@ -57,6 +61,7 @@ class PartitionReport:
     passed_over: int = 0  # records that the other side no longer has
     not_yet: int = 0  # source offsets behind the last record that the target has
     difference: Difference | None = None
+    unavailable: str = ""  # why it was not compared, or not to the end
 
 
 class _Damaged(Exception):
@@ -144,12 +149,18 @@ async def verify(
 ) -> list[PartitionReport]:
     """Compare all partitions of these topics of the source."""
     routes = await _routes(source, target, topics, naming or Naming())
-    target_ends = await _offsets(target, [route.target for route in routes], LATEST)
-    source_ends = await _offsets(source, [route.source for route in routes], LATEST)
-    target_firsts = await _offsets(target, list(target_ends), EARLIEST)
-    source_firsts = await _offsets(source, list(source_ends), EARLIEST)
+    failed: dict[TopicPartition, str] = {}
+    target_ends = await _offsets(target, [route.target for route in routes], LATEST, failed)
+    missing = {route.source: failed[route.target] for route in routes if route.target in failed}
+    source_ends = await _offsets(source, [route.source for route in routes], LATEST, missing)
+    target_firsts = await _offsets(target, list(target_ends), EARLIEST, failed)
+    missing |= {route.source: failed[route.target] for route in routes if route.target in failed}
+    source_firsts = await _offsets(source, list(source_ends), EARLIEST, missing)
     reports = []
     for ours, theirs in routes:
+        if ours in missing:
+            reports.append(PartitionReport(ours, unavailable=missing[ours]))
+            continue
         logs = (
             _Log(source, ours, source_firsts[ours], source_ends[ours]),
             _Log(target, theirs, target_firsts[theirs], target_ends[theirs]),
@@ -183,10 +194,13 @@ async def _routes(
 
 
 async def _offsets(
-    client: Client, partitions: list[TopicPartition], which: int
+    client: Client, partitions: list[TopicPartition], which: int, failed: dict[TopicPartition, str]
 ) -> dict[TopicPartition, int]:
-    listed = await client.list_offsets(dict.fromkeys(partitions, which), isolation="read_committed")
-    return {tp: one.offset for tp, one in listed.items()}
+    """By partition; those that do not answer are added to `failed`."""
+    asked = dict.fromkeys(partitions, which)
+    listed = await client.list_offsets_each(asked, isolation="read_committed", timeout_s=ANSWER_S)
+    failed.update((tp, str(error)) for tp, error in listed.errors.items())
+    return {tp: one.offset for tp, one in listed.offsets.items()}
 
 
 async def _compare(
@@ -196,6 +210,8 @@ async def _compare(
         await _align(report, source, target, later=later)
         while await _step(report, source, target):
             pass
+    except ClientError as error:
+        report.unavailable = str(error)
     except _Damaged as damaged:
         what = "a batch is damaged: its checksum is wrong"
         is_source = damaged.log is source

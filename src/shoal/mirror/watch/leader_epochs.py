@@ -69,7 +69,7 @@ async def find_divergences(source: Client, read: Mapping[TopicPartition, ReadSoF
         ends = await _ask_leaders(source, questions, epochs, answers)
         asked, questions = questions, {}
         for tp, end in ends.items():
-            judgement = await _judged(source, tp, read[tp], asked[tp], end)
+            judgement = await _judged(source, tp, read[tp], asked=(asked[tp], end))
             if judgement is None:
                 answers.errors[tp] = "the leader does not tell its epochs or its end"
             elif judgement.ask_next is not None:
@@ -82,8 +82,10 @@ async def find_divergences(source: Client, read: Mapping[TopicPartition, ReadSoF
 
 
 async def _judged(
-    source: Client, tp: TopicPartition, read: ReadSoFar, asked_epoch: int, end: EpochEnd
+    source: Client, tp: TopicPartition, read: ReadSoFar, *, asked: tuple[int, EpochEnd]
 ) -> Judgement | None:
+    """By the epoch that was asked for and the answer; None if the leader does not tell enough."""
+    asked_epoch, end = asked
     if end.end_offset >= 0:
         return judge(read.epochs, read.position, asked_epoch, end)
     listed = await source.list_offsets_each({tp: LATEST}, timeout_s=_END_S)
