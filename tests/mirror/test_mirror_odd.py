@@ -106,36 +106,45 @@ async def test_gaps_of_compaction_are_closed_and_counted(
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional", "compare-and-append"])
 async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
-    source: LiteCluster, target: LiteCluster, delivery: str
+    target: LiteCluster, delivery: str
 ) -> None:
-    for action in ("park", "retry"):
-        topic = f"damaged-{action}-{delivery}"
-        await make_topic(source.bootstrap, topic, 2)
-        fill(source.bootstrap, topic, range(400), partitions=2)
-        damage(source.log_dirs(), topic, 1, 12)
-        options = {
-            "delivery": delivery,
-            "name": topic,
-            "copy": CopyRules(on_bad_batch=action),
-        }
-        config = config_of(source.bootstrap, target.bootstrap, topic, **options)
-        done = asyncio.Event()
+    with LiteCluster() as source:
+        for action in ("park", "retry"):
+            await _meet_damage(source, target, delivery, action)
 
-        def look(status: MirrorStatus, done: asyncio.Event = done) -> None:
-            if status.counts.records >= 200 and (status.parked or status.counts.damaged >= 2):
-                done.set()
 
-        async with asyncio.timeout(60):
-            status = await mirror_until(done.wait, config, on_status=look)
-        assert status.counts.records == 200  # the other partition
-        if action == "park":
-            assert "source offset 0 is damaged" in str(status.parked[0])
-            continue
-        assert status.parked == ()
-        damage(source.log_dirs(), topic, 1, 12)  # which heals it
-        status = await mirror_all(config)
-        assert status.counts.records == 200
-        await assert_same(source.bootstrap, target.bootstrap, topic, 400, 2)
+async def _meet_damage(
+    source: LiteCluster, target: LiteCluster, delivery: str, action: str
+) -> None:
+    topic = f"damaged-{action}-{delivery}"
+    await make_topic(source.bootstrap, topic, 2)
+    fill(source.bootstrap, topic, range(400), partitions=2)
+    damage(source.log_dirs(), topic, 1, 12)
+    options = {
+        "delivery": delivery,
+        "name": topic,
+        "copy": CopyRules(on_bad_batch=action),
+    }
+    config = config_of(source.bootstrap, target.bootstrap, topic, **options)
+    done = asyncio.Event()
+
+    def look(status: MirrorStatus) -> None:
+        if status.counts.records >= 200 and (status.parked or status.counts.damaged):
+            done.set()
+
+    async with asyncio.timeout(60):
+        status = await mirror_until(done.wait, config, on_status=look)
+    assert status.counts.records == 200  # the other partition
+    if action == "park":
+        assert "source offset 0 is damaged" in str(status.parked[0])
+        return
+    assert status.parked == ()
+    damage(source.log_dirs(), topic, 1, 12)  # which heals it
+    # Whoever asks for damaged records again takes the log offline until it is opened again.
+    source.restart(1)
+    status = await mirror_all(config)
+    assert status.counts.records == 200
+    await assert_same(source.bootstrap, target.bootstrap, topic, 400, 2)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
