@@ -51,13 +51,20 @@ def fill(
         assert producer.flush(60) == 0
 
 
-def damage(log_dirs: Mapping[int, Path], topic: str, number: int, at: int) -> None:
-    """Change a byte of a value in the first batch, in the log of a cluster of one broker."""
+def damage(
+    log_dirs: Mapping[int, Path], topic: str, number: int, at: int, *, batches_before: int = 0
+) -> None:
+    """Change a byte of a value in a batch, in the log of a cluster of one broker."""
     (folder,) = log_dirs.values()
     with (folder / f"{topic}-{number}" / f"{0:020}.log").open("r+b") as log:
-        log.seek(HEADER_SIZE + at)
+        position = HEADER_SIZE + at
+        for _ in range(batches_before):
+            log.seek(position - HEADER_SIZE - at + 8)
+            # The length of a batch counts what follows it.
+            position += 12 + int.from_bytes(log.read(4), "big")
+        log.seek(position)
         byte = log.read(1)
-        log.seek(HEADER_SIZE + at)
+        log.seek(position)
         log.write(bytes([byte[0] ^ 1]))
 
 
