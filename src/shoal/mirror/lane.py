@@ -421,12 +421,16 @@ class TransactionLane:
             await self._write(session, positions, blocks)
         async with asyncio.timeout(STALL_S):
             await session.commit()
-        self._hidden |= await self._await_visible(positions)
+        hidden = await self._await_visible(positions)
+        self._hidden |= hidden
         self._checkpoints.update(positions)
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
                 extended.saved(blocks[tp])
             mirror.committed(extended)
+        if hidden:
+            # The id is probably stuck: to open it again tells so sooner than a transaction.
+            await self._close()
         # In turn, so that none waits for the others.
         self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
         return sum(outgoing.batch.size for _, outgoing, _ in sent)
