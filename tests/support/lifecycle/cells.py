@@ -3,8 +3,8 @@
 A cell is (event, when, how the topic is matched, delivery). Rules:
 - Every cell ends in one of the four good outcomes of `Outcome`, and in one that its event allows.
   All others are defects; `SILENT` is the one that the matrix exists to find.
-- A healthy topic in the same mirror is copied in every cell, unless the event is about a whole
-  cluster (`Event.concerns_all`).
+- A healthy topic in the same mirror is copied in every cell. Where the event is about the whole
+  mirror or cluster (`Event.concerns_all`), it may have any outcome that the event allows.
 - Compare-and-append keeps offsets, so it parks where the other deliveries can only announce what
   differs; it needs Kafka Lite as the target.
 """
@@ -178,11 +178,29 @@ EVENTS: Final = {
         Event("target-retention", _T, "retention.ms is changed", _COPIED),
         Event("target-timestamps", _T, "CreateTime becomes LogAppendTime", _LOUD | _COPIED),
         Event("target-ids-appear", _T, "upgraded so that topic ids appear", _COPIED),
-        Event("checkpoint-recreated", _C, "deleted and created again", _LOUD | _COPIED),
-        Event("checkpoint-deleted", _C, "deleted", _LOUD | _COPIED),
-        Event("checkpoint-grown", _C, "a partition is added", _LOUD | _COPIED),
-        Event("checkpoint-start-moved", _C, "all its records are deleted", _LOUD | _COPIED),
-        Event("checkpoint-truncated", _C, "the disk loses its last records", _LOUD | _COPIED),
+        Event(
+            "checkpoint-recreated",
+            _C,
+            "deleted and created again",
+            _LOUD | _COPIED,
+            concerns_all=True,
+        ),
+        Event("checkpoint-deleted", _C, "deleted", _LOUD | _COPIED, concerns_all=True),
+        Event("checkpoint-grown", _C, "a partition is added", _LOUD | _COPIED, concerns_all=True),
+        Event(
+            "checkpoint-start-moved",
+            _C,
+            "all its records are deleted",
+            _LOUD | _COPIED,
+            concerns_all=True,
+        ),
+        Event(
+            "checkpoint-truncated",
+            _C,
+            "the disk loses its last records",
+            _LOUD | _COPIED,
+            concerns_all=True,
+        ),
         Event("checkpoint-leader-away", _C, "its leader is gone, and comes back", _COPIED),
         Event("checkpoint-cleanup", _C, "cleanup.policy becomes delete", _COPIED),
         Event(

@@ -14,7 +14,6 @@ a pattern matches, and a healthy one.
 import os
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,6 +56,7 @@ HEALTHY_PATIENCE_S: Final = 45.0
 _POLL_S: Final = 0.3
 
 Found = dict[Place, list[Seen]]
+Both = tuple[Found, Found]  # source and target
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Play:
         self._has_announced = False
         self._held_back: dict[str, str] = {}  # by healthy topic
         self._quiet_while_away = ""
-        self._last_found: tuple[Found, Found] = ({}, {})
+        self._last_found: Both = ({}, {})
 
     # Parts
 
@@ -419,7 +419,9 @@ class Play:
             body = team.mirror.give("status")
             for victim in team.victims:
                 verdicts[victim.topic] = self._judge_topic(team, victim, body, (source, target))
-            held_back = self._held_back.get(team.healthy.topic) or self._judge_healthy(team, target)
+            held_back = self._held_back.get(team.healthy.topic) or self._judge_healthy(
+                team, body, (source, target)
+            )
             if held_back:
                 for victim in team.victims:
                     verdicts[victim.topic] = Verdict(Outcome.HELD_BACK, held_back)
@@ -431,7 +433,7 @@ class Play:
         team: Team,
         victim: Victim,
         body: dict[str, Any] | None,
-        found: tuple[Found, Found],
+        found: Both,
     ) -> Verdict:
         if self._quiet_while_away:
             return Verdict(Outcome.SILENT, self._quiet_while_away)
@@ -458,16 +460,17 @@ class Play:
             return Said(refused=text, remedy=remedy)
         return what_is_said(body, topic, number)
 
-    def _judge_healthy(self, team: Team, target: Found) -> str:
-        if self.event.concerns_all:
+    def _judge_healthy(self, team: Team, body: dict[str, Any] | None, found: Both) -> str:
+        """What is wrong with the healthy topic; one that all concerns may be loud as well."""
+        healthy = team.healthy
+        sent = [Seen(identity, -1) for identity in healthy.sent[0]]
+        there = [Seen(seen.identity, -1) for seen in found[1].get((healthy.topic, 0), [])]
+        said = self._said(team, healthy.topic, 0, body) if self.event.concerns_all else Said(lag=0)
+        verdict = judge(Observed(sent, there, healthy.fates.get(0, {})), said, team.delivery)
+        is_loud = self.event.concerns_all and verdict.outcome in self.event.allowed
+        if verdict.outcome is Outcome.COPIED or is_loud:
             return ""
-        there = [seen.identity for seen in target.get((team.healthy.topic, 0), [])]
-        sent = team.healthy.sent[0]
-        repeated = [x for x, count in Counter(there).items() if count > 1]
-        if repeated and team.delivery is not Delivery.AT_LEAST_ONCE:
-            return f"the healthy topic has {repeated[0]} twice"
-        missing = [x for x in sent if x not in set(there)]
-        return f"the healthy topic lacks {len(missing)}, from {missing[0]} on" if missing else ""
+        return f"the healthy topic is {verdict.outcome}: {verdict.detail}"
 
     def _ask_verify(self, verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
         """The verdicts, as far as the first judge agrees."""

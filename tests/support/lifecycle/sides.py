@@ -81,14 +81,16 @@ class Side:
                 future.result(PATIENCE_S)
         wait_until(lambda: self._have_leaders(names, partitions), f"leaders of {names}")
 
-    def delete(self, topics: Iterable[str]) -> None:
+    def delete(self, topics: Iterable[str], patience_s: float = PATIENCE_S) -> None:
+        """Returns when they are gone, or after some time: a mirror may have made them again."""
         names = [name for name in topics if name in self.topics()]
         if not names:
             return
         with self.admin() as admin:
             for future in admin.delete_topics(names).values():
                 future.result(PATIENCE_S)
-        wait_until(lambda: not set(names) & self.topics(), f"{names} are deleted")
+        with suppress(SideFailed):
+            wait_until(lambda: not set(names) & self.topics(), f"{names} are deleted", patience_s)
 
     def grow(self, topics: Iterable[str], count: int) -> None:
         names = list(topics)
