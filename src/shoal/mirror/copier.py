@@ -141,7 +141,7 @@ class Copier:
 
     def status(self) -> MirrorStatus:
         status = replace(self._runner.status(), deliveries=self._starter.deliveries)
-        others = {**self._starts.waiting.errors, **self._starts.refused, **self._diverged}
+        others = {**self._starts.not_running, **self._diverged}
         if not others:
             return status
         return replace(

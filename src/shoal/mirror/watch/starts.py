@@ -11,6 +11,8 @@ Rules:
   is started alone, at the same time, so that the failing one is known and delays no other.
 - An error that may pass (no leader, no answer) makes a route wait; any other error refuses it
   until it is wanted again.
+- What is known of a route stays known while it is tried again, which may take a minute: a status
+  must not look as if all was well meanwhile. A reason is logged once.
 - `start` returns when every route is decided, or, once some run, after a short time.
 """
 
@@ -50,7 +52,6 @@ class RouteStarts:
 
     async def start(self, routes: Sequence[Route], *, has_others: bool) -> None:
         """Start these; `has_others` says that partitions run which must not wait for them."""
-        self.refused.clear()
         loop = asyncio.get_running_loop()
         prompt_until = loop.time() + PROMPT_S
         self._begin([route for route in routes if route not in self._starting])
@@ -58,6 +59,12 @@ class RouteStarts:
             await asyncio.wait(tasks, timeout=LOOK_EVERY_S)
             if loop.time() > prompt_until and (has_others or any(map(self._is_running, routes))):
                 return
+
+    @property
+    def not_running(self) -> dict[Route, ShoalError]:
+        """Why each route that is wanted does not run: it waits, is refused, or is being started."""
+        starting = {r: _unfinished(r) for r in self._starting if not self._is_running(r)}
+        return {**starting, **self.waiting.errors, **self.refused}
 
     async def retry(self) -> None:
         """Try again those that wait, each at its time; endless."""
@@ -69,6 +76,7 @@ class RouteStarts:
     async def keep_only(self, wanted: Container[Route]) -> None:
         """Give up those that are no longer wanted."""
         self.waiting.keep_only(wanted)
+        self.refused = {r: error for r, error in self.refused.items() if r in wanted}
         await self._cancel([route for route in self._starting if route not in wanted])
 
     async def close(self) -> None:
@@ -116,15 +124,19 @@ class RouteStarts:
                 self._not_started(ready[0], _as_retriable(ready[0], error))
         else:
             for route in ready:
+                self.refused.pop(route, None)
                 if self.waiting.remove(route):
                     _log.info("%s started after it had to wait", route.source)
 
     def _not_started(self, route: Route, error: ShoalError) -> None:
         if not error.retriable:
             self.waiting.remove(route)
+            if str(self.refused.get(route)) != str(error):
+                _log.error("%s is not copied, others continue: %s", route.source, error)
             self.refused[route] = error
-            _log.error("%s is not copied, others continue: %s", route.source, error)
-        elif self.waiting.put(route, error, asyncio.get_running_loop().time()):
+            return
+        self.refused.pop(route, None)
+        if self.waiting.put(route, error, asyncio.get_running_loop().time()):
             _log.warning("%s waits, others continue: %s", route.source, error)
 
     def _failed_unexpectedly(self, routes: Sequence[Route], error: Exception) -> None:
@@ -140,6 +152,15 @@ def _as_retriable(route: Route, error: Exception) -> ShoalError:
     failure = SystemFailure(
         f"the start of {route.source} {what}",
         remedy="it is tried again; look at the brokers that lead it on both sides",
+    )
+    failure.retriable = True
+    return failure
+
+
+def _unfinished(route: Route) -> ShoalError:
+    failure = SystemFailure(
+        f"{route.source} is being started",
+        remedy="wait; if it stays so, look at the brokers that lead it on both sides",
     )
     failure.retriable = True
     return failure
