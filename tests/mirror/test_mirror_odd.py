@@ -110,10 +110,10 @@ async def test_a_damaged_batch_parks_its_partition_or_is_read_again(
 ) -> None:
     with LiteCluster() as source:
         for action in ("park", "retry"):
-            await _meet_damage(source, target, delivery, action)
+            await _check_damage(source, target, delivery, action)
 
 
-async def _meet_damage(
+async def _check_damage(
     source: LiteCluster, target: LiteCluster, delivery: str, action: str
 ) -> None:
     topic = f"damaged-{action}-{delivery}"
