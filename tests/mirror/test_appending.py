@@ -98,6 +98,8 @@ def test_an_end_that_is_not_ours_parks_the_partition(end: int) -> None:
     mirror = _mirror()
     _feed(mirror, stored_batch(0, 2), stored_batch(2, 2))
     mirror.appended(mirror.next_unit(0.0, ROOM), _ends_at(end), now=0.0)
+    assert (mirror.parked, mirror.next_unit(9.0, ROOM)) == (None, [])
+    mirror.clear_suspicion()  # it is the same topic
     assert "somebody else writes to it" in str(mirror.parked)
     assert mirror.done == 0
 
@@ -122,4 +124,9 @@ def test_what_may_help_is_tried_again_and_what_may_not_parks() -> None:
     unit = mirror.next_unit(9.0, ROOM)
     assert [(out.batch.base_offset, out.batch.record_count) for out in unit] == [(0, 1), (1, 1)]
     mirror.appended(unit, too_large, now=9.0)
+    assert "refuses the record at" in str(mirror.waiting)
+    assert (mirror.parked, mirror.next_unit(9.5, ROOM)) == (None, [])
+    assert mirror.try_again(20.0)
+    refused = AppendResult(Outcome.FAILED, Code.INVALID_RECORD)
+    mirror.appended(mirror.next_unit(20.0, ROOM), refused, now=20.0)
     assert "refuses the batches from 0 on" in str(mirror.parked)

@@ -259,7 +259,7 @@ def test_after_a_failure_all_that_is_in_flight_comes_back_before_anything_is_sen
 
 
 @pytest.mark.parametrize(
-    "code", [Code.MESSAGE_TOO_LARGE, Code.INVALID_RECORD, Code.TOPIC_AUTHORIZATION_FAILED]
+    "code", [Code.INVALID_TIMESTAMP, Code.INVALID_RECORD, Code.TOPIC_AUTHORIZATION_FAILED]
 )
 def test_a_refusal_for_good_parks_the_partition_with_the_brokers_word(code: Code) -> None:
     mirror = _mirror()
@@ -269,6 +269,43 @@ def test_a_refusal_for_good_parks_the_partition_with_the_brokers_word(code: Code
     mirror.answered(third, OK, now=0.0)
     assert mirror.done == 1
     assert mirror.sendable(9.0) is None
+
+
+def test_a_record_that_is_too_large_waits_until_the_target_takes_it() -> None:
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.answered(second, _result(Code.MESSAGE_TOO_LARGE), now=0.0)
+    mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
+    assert mirror.parked is None
+    assert "MESSAGE_TOO_LARGE" in str(mirror.waiting)
+    assert mirror.sendable(0.1) is None
+    assert not mirror.try_again(0.1)
+    assert mirror.try_again(9.0)
+    assert mirror.sendable(9.0) is second
+    mirror.sent(second)
+    mirror.answered(second, OK, now=9.0)
+    assert mirror.waiting is None
+    assert mirror.sendable(9.0) is third
+
+
+def test_what_looks_lost_is_parked_only_after_the_topic_id_was_compared() -> None:
+    mirror = _mirror()
+    mirror.suspect_target("the target no longer has it", "compare both")
+    assert (mirror.may_send, mirror.parked) == (False, None)
+    mirror.clear_suspicion()
+    assert "the target no longer has it" in str(mirror.parked)
+
+
+def test_a_batch_below_what_was_acknowledged_raises_a_suspicion() -> None:
+    mirror = _mirror()
+    second, third = _sent_two(mirror)
+    mirror.answered(second, OK._replace(base_offset=0), now=0.0)
+    assert (mirror.may_send, mirror.parked) == (False, None)
+    mirror.answered(third, OK._replace(base_offset=second.batch.record_count), now=0.0)
+    # All that the new topic holds is ours.
+    assert mirror.own_end == second.batch.record_count + third.batch.record_count
+    mirror.clear_suspicion()  # it is the same topic
+    assert "has lost records that it acknowledged" in str(mirror.parked)
 
 
 def test_a_batch_damaged_at_the_source_is_found_by_the_target_and_named() -> None:
@@ -318,6 +355,8 @@ def test_a_target_that_lost_what_it_acknowledged_parks_the_partition() -> None:
         mirror.answered(second, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.answered(third, _result(Code.OUT_OF_ORDER_SEQUENCE_NUMBER), now=0.0)
         mirror.told_last_sequence(last, now=0.0)
+        assert mirror.parked is None
+        mirror.clear_suspicion()  # it is the same topic
         assert "no longer has" in str(mirror.parked)
 
 

@@ -226,18 +226,3 @@ async def test_records_that_the_source_deleted_too_early_are_told_as_lost(
 def _from_start(target: str) -> list[str]:
     found = read_topic(target, "early", partitions=1, count=20)
     return [(record.value or b"").decode() for record in found.partitions[0]]
-
-
-async def test_a_topic_that_is_made_again_is_another_topic(source: str, target: str) -> None:
-    await make(source, "again")
-    fill(source, "again", _values(20))
-    config = _config(source, target, "again")
-    async with running(config) as mirror:
-        await mirror.copied(20)
-        async with client(source) as asked:
-            await asked.admin.delete_topics(["again"])
-        await make(source, "again")
-        fill(source, "again", _values(5, "new"))
-        status = await mirror.until(lambda status: bool(status.parked))
-    assert "deleted and made again" in str(status.parked[0])
-    assert status.parked[0].remedy

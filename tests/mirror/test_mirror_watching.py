@@ -1,4 +1,4 @@
-"""What a source does behind a mirror's back: deletes, truncates, is made again, mirrors back."""
+"""What a source does behind a mirror's back: deletes, truncates, mirrors back."""
 
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
 from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
-from support.mirror_runs import running
 
 DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
 
@@ -39,26 +38,6 @@ async def test_records_deleted_before_they_were_copied_are_told_as_lost(
     assert (status.parked, status.counts.lost, status.counts.records) == ((), 110, 90)
     found = values_of(target.bootstrap, topic, 190)
     assert found == [f"{number}".encode() for number in [*range(100), *range(210, 300)]]
-
-
-async def test_a_source_topic_that_is_made_again_is_not_copied_over_the_old_one(
-    source: LiteCluster, target: LiteCluster
-) -> None:
-    await make_topic(source.bootstrap, "again")
-    fill(source.bootstrap, "again", range(100))
-    config = config_of(source.bootstrap, target.bootstrap, "again", name="again")
-    async with running(config) as mirror:
-        await mirror.copied(100)
-        async with client(source.bootstrap) as one:
-            await one.admin.delete_topics(["again"])
-        await make_topic(source.bootstrap, "again")
-        fill(source.bootstrap, "again", range(500, 800))
-        status = await mirror.until(lambda status: bool(status.parked or status.refused))
-    problems = "".join(map(str, status.parked + status.refused))
-    assert "deleted and made again" in problems
-    assert values_of(target.bootstrap, "again", 100)[-1] == b"99"
-    with pytest.raises(ConfigError, match="deleted and made again"):
-        await mirror_all(config)
 
 
 def _cut(cluster_folder: Path, topic: str) -> None:

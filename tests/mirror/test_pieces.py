@@ -62,11 +62,11 @@ def test_a_batch_that_is_too_large_goes_in_pieces() -> None:
     assert (_values(target), mirror.counts.resent) == (list(range(45)), tries)
 
 
-def test_one_record_that_is_too_large_parks_the_partition() -> None:
+def test_one_record_that_is_too_large_waits() -> None:
     target, mirror = SequencedTarget(limit_bytes=70), _mirror()
     _feed(mirror, stored_batch(0, 1))
     _send(mirror, target)
-    assert "refuses the batch of 0" in str(mirror.parked)
+    assert "refuses the record at 0" in str(mirror.waiting)
 
 
 @given(pieces=st.integers(0, 30), batches=st.lists(st.integers(1, 9), min_size=1, max_size=8))

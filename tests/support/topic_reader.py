@@ -39,6 +39,8 @@ def read_topic(bootstrap: str, topic: str, *, partitions: int, count: int) -> Re
             "group.id": "reader",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            # Where records were deleted at the start of the log.
+            "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20,
             **SILENT,
         }

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror import flow
-from shoal.mirror.config import MirrorConfig
+from shoal.mirror.config import MirrorConfig, TopicRules
 from shoal.mirror.flow import MakeHands
 from shoal.workers import mirror_team
 from shoal.workers.mirror_team import MirrorTeam
@@ -23,7 +23,9 @@ from shoal.workers.processes import ProcessHandle, ProcessPlacement
 from shoal.workers.specs import Assignment
 from shoal.workers.supervision import Limits
 from shoal.workers.supervisor import Supervisor
-from support.mirror_runs import PATIENCE_S, client
+from support.mirror_copies import config_of, make_topic
+from support.mirror_copies import fill as fill_numbers
+from support.mirror_runs import PATIENCE_S, client, running
 from support.mirror_teams import PARTITIONS, RECORDS, check_copy, copied, prepared
 from support.topic_reader import read_topic
 
@@ -161,3 +163,32 @@ def test_a_limit_is_for_all_workers_together(source: str, target: str) -> None:
     took_s = time.monotonic() - marks[0]
     # The mark is set at a quarter. A request may already be on its way then.
     assert 0.7 * status.counts.bytes <= config.limits.max_bytes_per_s * (took_s + 0.3)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_workers_begin_again_with_a_topic_that_is_created_again(
+    source: str, target: str, side: str
+) -> None:
+    topic = f"team-again-{side}"
+    first, second = range(60), range(1000, 1100)
+    await make_topic(source, topic, 2)
+    fill_numbers(source, topic, first, partitions=2)
+    config = config_of(source, target, topic, name=topic, rules=TopicRules(refresh_s=0.5))
+    async with running(config, _team()) as mirror:
+        await mirror.copied(60)
+        async with client(source if side == "source" else target) as one:
+            await one.admin.delete_topics([topic])
+        if side == "source":
+            await make_topic(source, topic, 2)
+        fill_numbers(source, topic, second, partitions=2)
+        await mirror.until(
+            lambda status: (
+                [each.generation for each in status.partitions] == [2, 2]
+                and status.lag == 0
+                and sum(status.positions.values()) == (100 if side == "source" else 160)
+            )
+        )
+    read = read_topic(target, topic, partitions=2, count=160)
+    for partition, records in read.partitions.items():
+        numbers = [*first, *second][partition::2]
+        assert [record.value for record in records] == [f"{number}".encode() for number in numbers]

@@ -237,6 +237,9 @@ def _found(report: "PartitionReport") -> str:
         text += f", {report.records_one_by_one:,} of them in other batches"
     if report.passed_over:
         text += f"; {report.passed_over:,} are on one side only, before the other begins"
+    if report.earlier_generations:
+        text += f"; {report.earlier_generations:,} target offsets before them are of a topic that "
+        text += "the source no longer has"
     if report.not_yet:
         text += f"; the target ends {report.not_yet:,} source offsets early"
     if report.unavailable:

@@ -81,7 +81,7 @@ async def _group(
     from shoal.mirror.translation import GroupSync, Translator, complete
 
     async with Client(source) as source_client, Client(target) as target_client:
-        translator = Translator(target_client, name)
+        translator = Translator(target_client, name, source=source_client)
         await translator.refresh()
         groups = GroupSync(source_client, target_client, translator)
         places = await groups.places(group)

@@ -63,6 +63,8 @@ def _show(flow: str, pid: int, body: dict[str, Any] | None) -> None:
     console.out.print(f"{flow} (process {pid}): {state}, {_lag(status)}", markup=False)
     for partition in status.partitions:
         console.out.print(f"  {_line(partition)}", markup=False)
+    for notice in status.notices:
+        console.out.print(f"  NOTICE: {notice}", markup=False)
     for error in status.refused:
         console.out.print(f"  NOT COPIED: {error} ({error.remedy})", markup=False)
 
@@ -82,6 +84,9 @@ def _line(partition: "PartitionStatus") -> str:
     text += _amounts(partition.lag, partition.lag_bytes, partition.lag_s)
     if partition.held_back:
         text += f"; an open transaction at the source holds back {partition.held_back:,} more"
+    if partition.generation > 1:
+        text += f"; generation {partition.generation} ({partition.generation_reason}), at the "
+        text += f"target from offset {partition.generation_target_offset} on"
     if partition.parked:
         text += f"; PARKED: {partition.parked}"
         text += f" ({partition.remedy})" if partition.remedy else ""

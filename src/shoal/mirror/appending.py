@@ -79,7 +79,7 @@ class AppendingMirror(PartitionMirror):
 
     def next_unit(self, now: float, room_bytes: int) -> list[Outgoing]:
         """The batches of the next request, if one may be sent now."""
-        if self.parked is not None or self._in_flight or now < self.not_before:
+        if not self.may_send or self._in_flight or now < self.not_before:
             return []
         unit: list[Outgoing] = []
         for outgoing in self._queue:
@@ -118,7 +118,7 @@ class AppendingMirror(PartitionMirror):
         if end in self._unsure:
             self._written(end)
             return
-        self.park(
+        self.suspect_target(
             f"the target ends at {end}, not at {self.target_offset}: "
             "somebody else writes to it, or it has lost records",
             "let only one mirror write there; compare both with `shoal mirror verify`",
@@ -140,8 +140,13 @@ class AppendingMirror(PartitionMirror):
                 self._read_again(self._damaged)
             return
         largest = max(unit, key=lambda outgoing: outgoing.batch.size)
-        if code in TOO_LARGE and largest.batch.record_count > 1:
-            self._split(largest)
+        if code in TOO_LARGE:
+            if largest.batch.record_count > 1:
+                self._split(largest)
+            else:
+                tp = self.target
+                error = error_for(code, topic=tp.topic, partition=tp.partition)
+                self.wait_for_limit(largest, error, now)
             return
         if result.cause is None and not facts_of(code).retriable:
             tp = self.target

@@ -17,8 +17,9 @@ Rules:
   none was not written by this mirror.
 - Blocks of the map are written before the checkpoint that relies on them, or with it. What a
   map says above the checkpoint does not count.
-- Who the source and the target were is part of it: a topic that was deleted and made again is
-  another topic.
+- Who the source and the target were is part of it: a topic that was deleted and created again is
+  another topic, and its copy another generation (`shoal.mirror.watch.generations`).
+- Format 2 has generations; format 1 is read as the first one.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
@@ -44,7 +46,8 @@ from shoal.wire.batch import iter_batches
 from shoal.wire.records import Record, decode_records, encode_batch
 
 PREFIX: Final = "__shoal_mirror_"
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READ_FORMATS: Final = (1, 2)
 NAME_LIMIT: Final = 200
 # Of one write; more are several.
 BATCH_LIMIT_BYTES: Final = 500_000
@@ -82,6 +85,13 @@ class Checkpoint:
     source_epochs: tuple[tuple[int, int], ...] = ()
     # Records at the target that the source lost after they were copied.
     truncated: int = 0
+    # Which copy this is, counted from 1, why it began, and where: it is a new one when the topic
+    # of the source or of the target was deleted and created again.
+    generation: int = 1
+    generation_reason: str = ""
+    generation_target_offset: int = 0
+    # The source offset at which this copy began; -1 where an older version did not write it.
+    began_at: int = -1
 
     @property
     def identity(self) -> Identity:
@@ -113,6 +123,10 @@ class CheckpointTopic:
         self._client = client
         self._partition = TopicPartition(PREFIX + name, 0)
         self._position: int | None = None
+        # The topic's id when it was first looked at, and at the last look.
+        self._topic_id: UUID | None = None
+        self._present_id: UUID | None = None
+        self._is_used = False
         self._reading = asyncio.Lock()
 
     @property
@@ -124,18 +138,50 @@ class CheckpointTopic:
         known = (await self._client.metadata([topic], refresh=True)).topics[topic]
         if known.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
             raise error_for(known.error, topic=topic)
+        self._present_id = known.topic_id
         return known.error == Code.NONE
 
-    async def make(self) -> None:
-        """Make the topic if it is missing."""
+    async def is_lost(self) -> bool:
+        """Whether the topic that was read or written is missing, or is another one now."""
+        if not self._is_used:
+            return False
+        if not await self.exists():
+            return True
+        if self._topic_id is None:
+            self._topic_id = self._present_id
+        return self._present_id != self._topic_id
+
+    def mark_restored(self, partitions: set[TopicPartition]) -> None:
+        """These were written again to a topic that was made again, and nothing else is there."""
+        # Its id is taken from the next look: metadata may not show the new topic yet.
+        self._topic_id = self._position = None
+        self.found = {tp: self.found[tp] for tp in partitions if tp in self.found}
+        self.blocks = {tp: self.blocks[tp] for tp in partitions if tp in self.blocks}
+
+    def remember(
+        self,
+        checkpoints: Mapping[TopicPartition, Checkpoint],
+        blocks: Mapping[TopicPartition, NewBlocks] | None = None,
+    ) -> None:
+        """These were written, here or in a transaction that is committed."""
+        self._is_used = True
+        self.found.update(checkpoints)
+        for tp, changed in (blocks or {}).items():
+            for start, block in changed.items():
+                _keep(self.blocks.setdefault(tp, {}), start, block)
+
+    async def make(self) -> bool:
+        """Make the topic if it is missing; returns whether it was."""
         if await self.exists():
-            return
+            return False
         topic = NewTopic(self._partition.topic, partitions=1, configs=_CONFIGS)
         try:
             await self._client.admin.create_topics([topic])
         except KafkaError as error:
             if error.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
+            return False
+        return True
 
     async def read(self) -> Checkpoints:
         """The last checkpoint of each partition; none if the topic does not exist.
@@ -179,7 +225,8 @@ class CheckpointTopic:
             writer, void = MapWriter(checkpoint.source_offset), set(blocks)
         else:
             source_offset, target_offset = checkpoint.source_offset, checkpoint.target_offset
-            writer, void = resumed_writer(blocks, source_offset, target_offset)
+            first = checkpoint.generation_target_offset
+            writer, void = resumed_writer(blocks, source_offset, target_offset, first=first)
         return writer, {**dict.fromkeys(void), **writer.unsaved()}
 
     def _take(self, record: Record) -> None:
@@ -226,6 +273,7 @@ class CheckpointTopic:
         """Add these, the blocks first; returns when they are safe."""
         for batch in encode_checkpoints(checkpoints, blocks):
             await self._client.retrying(partial(self._write_once, batch))
+        self.remember(checkpoints, blocks)
 
     async def _write_once(self, batch: bytearray) -> None:
         tp = self._partition
@@ -286,8 +334,8 @@ def _value(checkpoint: Checkpoint) -> bytes:
 
 def _checkpoint(text: bytes) -> Checkpoint:
     value: dict[str, Any] = json.loads(text)
-    if value["format"] != FORMAT:
-        raise ValueError(f"it is of format {value['format']!r}, not {FORMAT}")
+    if value["format"] not in _READ_FORMATS:
+        raise ValueError(f"it is of format {value['format']!r}, above {FORMAT}")
     # One of an earlier version may lack what has a default.
     known = {each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
     known["came_by"] = tuple(known.get("came_by", ()))

@@ -8,6 +8,8 @@ Rules:
 - A target partition is claimed by a checkpoint before the first record goes to it.
 - A partition that cannot be begun waits or is refused, with its reason in the status, and
   others are begun (`shoal.mirror.watch.starts`).
+- A partition whose topic was created again, at the source or at the target, is let go and begun
+  again: every `assign` compares topic ids, and `changed` asks for one at once.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from shoal.mirror.status import MirrorStatus, not_started
 from shoal.mirror.watch.readiness import probe_routes
 from shoal.mirror.watch.starts import RouteStarts
 from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import keep_running, run_once
 
 _log = logging.getLogger(__name__)
@@ -56,6 +59,8 @@ class Copier:
             ends_when_parked=not is_of_team,
             is_waiting=lambda: bool(self._starts.waiting.errors or self._diverged),
         )
+        self.changed = asyncio.Event()
+        self._runner.on_topic_changed = self.changed.set
         self._routes: dict[Route, PartitionMirror] = {}
         self._assigning = asyncio.Lock()
         self._starts = RouteStarts(
@@ -67,6 +72,9 @@ class Copier:
         self._diverged: dict[Route, ShoalError] = {}  # let go, to be begun again
         self._restarts: set[asyncio.Task[None]] = set()
         self._runner.watch.on_diverged = self._on_diverged
+        # Below these offsets this process wrote all that target topics hold which were created
+        # again.
+        self._own_ends: dict[TopicPartition, int] = {}
 
     @property
     def routes(self) -> list[Route]:
@@ -87,7 +95,8 @@ class Copier:
 
     async def check(self, routes: list[Route]) -> bool:
         """Refuse target partitions that are not ours to write to; whether any is ours."""
-        return await self._starter.check(routes)
+        own_ends = {**self._own_ends, **self._find_own_ends(self._routes)}
+        return await self._starter.check(routes, own_ends)
 
     async def assign(self, routes: Iterable[Route]) -> None:
         """Copy these, and no others."""
@@ -95,6 +104,7 @@ class Copier:
         async with self._assigning:
             await self._starts.keep_only(wanted)
             await self._let_go([route for route in self._routes if route not in wanted])
+            await self._let_go_changed()
             new = [r for r in sorted(wanted) if r not in self._routes]
             await self._starts.start(new, has_others=bool(self._routes))
             if self._is_first:
@@ -104,10 +114,16 @@ class Copier:
             # What comes into being from now on is copied from its first record.
             self._starter.begin_new_at("earliest")
 
+    async def compare_ids(self) -> None:
+        """Look whether the topics are still those that were begun: an idle one tells nothing."""
+        await self._source.metadata({route.source.topic for route in self._routes}, refresh=True)
+        await self._target.metadata({route.target.topic for route in self._routes}, refresh=True)
+
     async def run(self) -> None:
         """Copy until `stop`, or until everything is parked."""
         works = [
             keep_running("mirror checkpoints", self._keeper.keep),
+            keep_running("mirror checkpoint topic", self._starter.loss.watch),
             keep_running("mirror waiting partitions", self._starts.retry),
         ]
         try:
@@ -140,7 +156,11 @@ class Copier:
         await self._runner.look_at_ends()
 
     def status(self) -> MirrorStatus:
-        status = replace(self._runner.status(), deliveries=self._starter.deliveries)
+        status = replace(
+            self._runner.status(),
+            deliveries=self._starter.deliveries,
+            notices=tuple(self._starter.loss.notices),
+        )
         others = {**self._starts.not_running, **self._diverged}
         if not others:
             return status
@@ -158,9 +178,10 @@ class Copier:
         await self._target.metadata({route.target.topic for route in routes})
         # Another process may have copied some of them meanwhile.
         await self._starter.look(routes)
-        # What did not answer when its topic was looked at was not checked then.
-        await self._starter.check(routes, needs_all=True)
-        begun = await self._starter.begin(routes)
+        own = {r.target: self._own_ends[r.target] for r in routes if r.target in self._own_ends}
+        begun = await self._starter.begin(routes, own)
+        for tp in own:
+            del self._own_ends[tp]
         self._routes.update(begun)
         _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
         self._runner.add(begun.values())
@@ -207,12 +228,39 @@ class Copier:
                 await asyncio.sleep(backoff.failed())
         self._diverged.pop(route, None)
 
-    async def _let_go(self, routes: list[Route]) -> None:
+    async def _let_go_changed(self) -> None:
+        """Let go what was begun with a topic that is another one now."""
+        routes = self._routes
+        void = [r for r, mirror in routes.items() if self._runner.has_other_target(mirror)]
+        if void:
+            mirrors = [routes[route] for route in void]
+            await self._starter.lane.drop(mirrors)
+            # Its last word would tell of a topic that is gone.
+            self._keeper.forget(mirrors)
+            patience_s = self._config.limits.stop_s
+            await self._runner.release([r.source for r in void], patience_s=patience_s)
+        self._own_ends.update(self._find_own_ends(void))
+        for route in void:
+            routes.pop(route, None)
+        former = [r for r, mirror in routes.items() if self._runner.has_other_source(mirror)]
+        await self._let_go(former, sends_rest=True)
+
+    def _find_own_ends(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
+        """Below which offsets this process wrote all that new target topics hold."""
+        mirrors = [self._routes[route] for route in routes if route in self._routes]
+        return {each.target: each.own_end for each in mirrors if each.own_end is not None}
+
+    async def _let_go(self, routes: list[Route], *, sends_rest: bool = False) -> None:
         if not routes:
             return
-        mirrors = await self._runner.release([route.source for route in routes])
+        mirrors = await self._runner.release(
+            [route.source for route in routes],
+            sends_rest=sends_rest,
+            patience_s=self._config.limits.stop_s if sends_rest else None,
+        )
         with contextlib.suppress(TimeoutError):
             await self._keeper.let_go(mirrors)
         self._starter.lane.let_go(mirrors)
+        self._own_ends.update(self._find_own_ends(routes))
         for route in routes:
             self._routes.pop(route, None)

@@ -22,6 +22,8 @@ Rules:
   purpose. It is what the mirror may claim.
 - A batch that was packed anew is declared before it is sent (`shoal.mirror.re_encoded`).
 - What cannot go on parks the partition with an error that says why; others go on.
+- What looks as if the target had lost records is a suspicion first (`suspect_target`): nothing is
+  sent until the target's topic id was compared. Another topic is filled again; the same one parks.
 """
 
 import logging
@@ -39,9 +41,10 @@ from shoal.mirror.deep import Group, Rebatcher
 from shoal.mirror.handlers import BatchHandler
 from shoal.mirror.intake import Counts, Intake
 from shoal.mirror.offset_map import MapWriter, Span, cut_spans
-from shoal.mirror.remedies import remedy_for
+from shoal.mirror.remedies import LIMIT_REMEDY, remedy_for
 from shoal.mirror.rewrite import ends_like, halves, prepare, rest_of, within_limit
 from shoal.mirror.watch.divergence import ReadEpochs
+from shoal.mirror.watch.generations import Lineage
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -54,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 _OUT_OF_SEQUENCE: Final = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID})
 _NEVER_MS: Final = -(1 << 62)
+# How often a record is tried that is larger than the target's topic allows.
+TRY_LIMIT_EVERY_S: Final = 2.0
 TOO_LARGE: Final = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 
 
@@ -148,6 +153,12 @@ class PartitionMirror(Intake):
     retries_bad: bool = False  # read a damaged batch again, rather than park the partition
     rebatcher: Rebatcher | None = None  # takes records apart and together again
     forgets_after_ms: int = 0  # the target its producers, by timestamps; 0 if that is not known
+    lineage: Lineage = field(default_factory=Lineage)
+    is_held: bool = False  # send nothing: the target's topic is missing or another one
+    # Why the first record waits until the target's topic takes it; tried again at `not_before`.
+    waiting: ShoalError | None = None
+    is_waiting: bool = False
+    suspicion: tuple[str, str] | None = None  # reason to park, and its remedy
     epochs: ReadEpochs = field(
         default_factory=ReadEpochs
     )  # of the leaders that wrote what was read
@@ -165,6 +176,7 @@ class PartitionMirror(Intake):
     _held: Mark = NOWHERE  # of the batch of which the first of the queue is a piece
     _damaged: Outgoing | None = None  # to be read again once nothing is in flight
     _damaged_at: int = -1
+    _fell_back_to: int = -1  # the offset of the first batch below what was acknowledged
     _old_before_ms: int = _NEVER_MS
     _last_timestamp_ms: int = -1
 
@@ -203,7 +215,17 @@ class PartitionMirror(Intake):
     @property
     def inquiring(self) -> bool:
         """Whether the target is to be asked for its last sequence, before anything is sent."""
-        return self._out_of_sequence and not self._in_flight and self.parked is None
+        return self._out_of_sequence and not self._in_flight and self.may_send
+
+    @property
+    def may_send(self) -> bool:
+        is_blocked = self.is_held or self.is_waiting or self.suspicion is not None
+        return self.parked is None and not is_blocked
+
+    @property
+    def own_end(self) -> int | None:
+        """Below it everything in a target topic is ours that was created again under our hands."""
+        return self.target_offset if self._fell_back_to == 0 else None
 
     # From `Intake`.
 
@@ -297,7 +319,7 @@ class PartitionMirror(Intake):
 
     def sendable(self, now: float) -> Outgoing | None:
         """The batch to send next, if one may be sent now."""
-        if self.parked is not None or self._out_of_sequence or now < self.not_before:
+        if not self.may_send or self._out_of_sequence or now < self.not_before:
             return None
         if (self._recovering or self._damaged is not None) and self._in_flight:
             return None
@@ -365,7 +387,7 @@ class PartitionMirror(Intake):
         if last_sequence is not None and _at_or_before(self.next_sequence, last_sequence):
             self.park("another mirror of this name is ahead", "let only one run")
             return
-        self.park(
+        self.suspect_target(
             "the target no longer has what it acknowledged: "
             f"it expects another sequence than {self._queue[0].base_sequence}",
             "compare both topics, and mirror into a new one if records are gone",
@@ -382,6 +404,26 @@ class PartitionMirror(Intake):
             self.parked = SystemFailure(f"{self.partition}: {message}", remedy=remedy)
             _log.error("%s is parked, others go on: %s (%s)", self.partition, message, remedy)
             self.forget_unsent()
+
+    def suspect_target(self, message: str, remedy: str) -> None:
+        """Send nothing until the target's topic id was compared; park if it is the same."""
+        self.suspicion = self.suspicion or (message, remedy)
+
+    def clear_suspicion(self) -> None:
+        """The target's topic is the one that it was."""
+        if self.suspicion is not None:
+            self.park(*self.suspicion)
+            self.suspicion = None
+
+    def _fall_back(self, offset: int) -> None:
+        """A batch is at an offset below the end that the target has told of."""
+        self._fell_back_to = offset
+        self.suspect_target(
+            f"the target has lost records that it acknowledged: a batch is at offset {offset}, "
+            f"below {self.target_offset}",
+            "compare both with `shoal mirror verify`; delete the target's topic to have it filled "
+            "again",
+        )
 
     def forget_unsent(self) -> None:
         """What cannot be at the target will not be sent; `position` goes back before it.
@@ -429,6 +471,11 @@ class PartitionMirror(Intake):
     def _drop_first(self) -> None:
         """The first batch of the queue is at the target."""
         first = self._queue.popleft()
+        if self.waiting is not None:
+            _log.info("%s resumes: the target takes what it refused", self.partition)
+            self.waiting = None
+        if first.batch.size > self.limit_bytes:
+            self.limit_bytes = 0  # it has been raised
         self._last_timestamp_ms = first.batch.max_timestamp
         self.queued_bytes -= first.batch.size
         self.counts.batches += 1
@@ -438,7 +485,11 @@ class PartitionMirror(Intake):
     def _placed(self, outgoing: Outgoing) -> None:
         """Follow the target's offsets; between two of our batches is nobody else's."""
         if outgoing.target_offset not in (-1, self.target_offset):
-            self._displaced(outgoing.target_offset, self.target_offset)
+            if outgoing.target_offset < self.target_offset:
+                self._fall_back(outgoing.target_offset)
+            else:
+                self._displaced(outgoing.target_offset, self.target_offset)
+                self._fell_back_to = -1
             self.target_offset = outgoing.target_offset
         self._map(outgoing.spans)
         self.target_offset += outgoing.batch.record_count
@@ -461,8 +512,11 @@ class PartitionMirror(Intake):
             return
         if code == Code.CORRUPT_MESSAGE and self.is_poison(outgoing):
             return
-        if code in TOO_LARGE and outgoing.batch.record_count > 1:
-            self._split(outgoing)
+        if code in TOO_LARGE:
+            if outgoing.batch.record_count > 1:
+                self._split(outgoing)
+            else:
+                self.wait_for_limit(outgoing, result.error(self.target), now)
             return
         if result.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = result.error(self.target)
@@ -470,6 +524,26 @@ class PartitionMirror(Intake):
             self.park(message, remedy_for(code))
             return
         self.not_before = max(self.not_before, now + self.backoff.failed())
+
+    def wait_for_limit(self, outgoing: Outgoing, error: ShoalError, now: float) -> None:
+        """Try a record again later that is larger than the target's topic allows.
+
+        The source's limit may have been raised: the target's follows with the next look at
+        settings, and the partition resumes.
+        """
+        if self.waiting is None:
+            message = f"the target refuses the record at {outgoing.source_offset}: {error}"
+            self.waiting = SystemFailure(f"{self.partition}: {message}", remedy=LIMIT_REMEDY)
+            _log.error("%s waits, others go on: %s (%s)", self.partition, message, LIMIT_REMEDY)
+        self.is_waiting = True
+        self.not_before = now + TRY_LIMIT_EVERY_S
+
+    def try_again(self, now: float) -> bool:
+        """Whether a record that waits may be tried again now."""
+        if not self.is_waiting or now < self.not_before:
+            return False
+        self.is_waiting = False
+        return True
 
     def _split(self, outgoing: Outgoing) -> None:
         """Put two batches in the place of one that the target calls too large."""

@@ -3,11 +3,14 @@
 Rules:
 - It begins by looking at both clusters. If nothing can be copied then, it raises the reason;
   afterwards what cannot be copied is told in its status, and tried again.
+- Topics are looked at again at every refresh, and at once where the copying finds one missing or
+  created again.
 - Duties beside the copying (new topics, settings, groups, heartbeats, log starts) never end
   it: what fails is logged and tried again at its next turn.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
@@ -30,6 +33,11 @@ from shoal.runtime.tasks import keep_running, log_only, record_failure, run_once
 
 STATUS_EVERY_S: Final = 1.0
 LOG_STARTS_EVERY_S: Final = 60.0
+# Where no refresh is wanted, topics are still compared with those that were begun.
+COMPARE_IDS_EVERY_S: Final = 10.0
+REFRESH_PAUSE_S: Final = 1.0
+# How soon settings follow where a record is larger than the target's topic allows.
+LIMITS_EVERY_S: Final = 2.0
 
 OnStatus = Callable[[MirrorStatus], None]
 
@@ -38,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 class Hands(Protocol):
     """Who copies: `Copier` in this process, or a team of workers."""
+
+    changed: asyncio.Event  # set when a topic is missing or another one
 
     @property
     def refused(self) -> Mapping[str, ShoalError]: ...
@@ -113,17 +123,16 @@ class Flow:
 
     def _duties(self, topics: Topics, copier: Hands) -> list[Coroutine[Any, Any, None]]:
         rules = self._config.rules
-        duties = []
-        if rules.refresh_s:
-            duties.append(_every(rules.refresh_s, lambda: self._assign(topics, copier)))
+        duties = [self._refresh(topics, copier)]
         if rules.sync_configs:
             duties.append(_every(rules.sync_configs_s, topics.sync_configs, at_once=True))
+            duties.append(_every(LIMITS_EVERY_S, partial(self._sync_limits, topics, copier)))
         return duties
 
     def _duties_at_target(self, source: Client, target: Client) -> list[Coroutine[Any, Any, None]]:
         config = self._config
         duties = []
-        translator = Translator(target, config.name)
+        translator = Translator(target, config.name, source=source)
         if config.groups.sync:
             groups = GroupSync(source, target, translator)
             sync = partial(groups.sync, config.group_selection())
@@ -161,6 +170,28 @@ class Flow:
     async def _assign(self, topics: Topics, copier: Hands) -> None:
         self._plan = await topics.look()
         await copier.assign(self._plan.routes)
+
+    async def _refresh(self, topics: Topics, copier: Hands) -> None:
+        """Look at topics now and then, and when one has changed; what fails is tried again."""
+        every_s = self._config.rules.refresh_s
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(copier.changed.wait(), every_s or COMPARE_IDS_EVERY_S)
+            copier.changed.clear()
+            try:
+                self._plan = await topics.look(finds_new=every_s > 0)
+                await copier.assign(self._plan.routes)
+            except ShoalError as error:
+                _log.warning("%s", error)
+            # A change that cannot be dealt with yet is announced again and again.
+            await asyncio.sleep(min(every_s or REFRESH_PAUSE_S, REFRESH_PAUSE_S))
+
+    async def _sync_limits(self, topics: Topics, copier: Hands) -> None:
+        """Bring settings at once to topics in which a record waits for a higher limit."""
+        partitions = copier.status().partitions
+        waiting = {each.route.source.topic for each in partitions if each.waits_for_limit}
+        if waiting:
+            await topics.sync_configs(waiting)
 
     def _refused(self, copier: Hands) -> list[ShoalError]:
         return [*self._plan.refused.values(), *copier.refused.values()]

@@ -31,6 +31,8 @@ class CheckpointKeeper:
         self._topic = topic
         self._written: Checkpoints = {}
         self._mirrors: dict[TopicPartition, PartitionMirror] = {}
+        # A checkpoint of a former generation must not be written behind the claim of a new one.
+        self._writing = asyncio.Lock()
 
     async def claim(
         self,
@@ -41,9 +43,10 @@ class CheckpointKeeper:
 
         `blocks` are those with which their offset maps begin or go on.
         """
-        await self._topic.make()
-        await self._topic.write(first, blocks)
-        self._written.update(first)
+        async with self._writing:
+            await self._topic.make()
+            await self._topic.write(first, blocks)
+            self._written.update(first)
 
     def follow(self, mirrors: Iterable[PartitionMirror]) -> None:
         """From now on, of partitions that were claimed."""
@@ -61,6 +64,20 @@ class CheckpointKeeper:
             self._mirrors.pop(mirror.target, None)
             self._written.pop(mirror.target, None)
 
+    def forget(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """No longer of these, whose target topic is gone, and what was written to it."""
+        for mirror in mirrors:
+            self._mirrors.pop(mirror.target, None)
+            self._written.pop(mirror.target, None)
+
+    async def restore(self) -> set[TopicPartition]:
+        """Write everything again, to a topic that was made again."""
+        async with self._writing:
+            checkpoints = {tp: self._written[tp] for tp in self._mirrors}
+            blocks = {tp: dict(self._topic.blocks.get(tp, {})) for tp in checkpoints}
+            await self._topic.write(checkpoints, blocks)
+            return set(checkpoints)
+
     async def keep(self) -> None:
         """Write down now and then how far the mirrors are; until cancelled."""
         while True:
@@ -75,6 +92,12 @@ class CheckpointKeeper:
             _log.warning("the last checkpoint could not be written in time")
 
     async def _write(self, mirrors: Iterable[PartitionMirror]) -> bool:
+        async with self._writing:
+            return await self._write_moved(
+                [each for each in mirrors if self._mirrors.get(each.target) is each]
+            )
+
+    async def _write_moved(self, mirrors: Iterable[PartitionMirror]) -> bool:
         moved: Checkpoints = {}
         maps: dict[TopicPartition, dict[int, bytes]] = {}
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}

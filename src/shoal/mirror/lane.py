@@ -210,7 +210,7 @@ class TransactionLane:
             claims = {route.target: one for route, one in claimed.items()}
             maps = {
                 route.target: self._topic.map_end(
-                    route.target, one, is_new=self._resume.found(route) is None
+                    route.target, one, is_new=self._resume.begins_map(route)
                 )
                 for route, one in claimed.items()
             }
@@ -220,6 +220,7 @@ class TransactionLane:
             raise
         self._backoff.succeeded()
         self._checkpoints.update(claims)
+        self._topic.remember(claims, {tp: blocks for tp, (_, blocks) in maps.items()})
         self._maps.update((tp, writer) for tp, (writer, _) in maps.items())
         return claimed
 
@@ -242,6 +243,35 @@ class TransactionLane:
     def id(self) -> str:
         """Its transactional.id."""
         return self._id
+
+    async def drop(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """No longer of these, whose target topic is another one; waits for an open transaction."""
+        gone = list(mirrors)
+        targets = {mirror.target for mirror in gone}
+        if any(mirror.target in targets for mirror in self._mirrors):
+            async with self._turn:
+                self.let_go(gone)
+
+    async def restore(self) -> set[TopicPartition]:
+        """Write the positions of all partitions again, to a topic that was made again."""
+        async with self._turn:
+            own = {m.target: self._checkpoints[m.target] for m in self._mirrors if not m.parked}
+            if not own:
+                return set()
+            if self.is_stuck:
+                raise ClientError(f"{self._id} is stuck: its positions are written later")
+            try:
+                if self._session is None:
+                    await self._reopen()
+                if self._session is None:
+                    return set()  # nothing is left that is ours
+                blocks = {tp: dict(self._topic.blocks.get(tp, {})) for tp in own}
+                async with self._session.transaction():
+                    await self._write(self._session, own, blocks)
+            except BaseException:
+                await self._close()
+                raise
+            return set(own)
 
     async def _start_session(self) -> None:
         self.is_stuck = not await try_fence(self._target, self._id, timeout_s=FENCE_S)
@@ -424,6 +454,7 @@ class TransactionLane:
         hidden = await self._await_visible(positions)
         self._hidden |= hidden
         self._checkpoints.update(positions)
+        self._topic.remember(positions, blocks)
         for tp, mirror in mirrors.items():
             if (extended := maps[tp]) is not None:
                 extended.saved(blocks[tp])
@@ -468,8 +499,12 @@ class TransactionLane:
         code = outcome.error_code
         if outcome.cause is not None or code in _OF_THE_TRANSACTION:
             return
-        if code in TOO_LARGE and outgoing.batch.record_count > 1:
-            mirror.learn_limit(outgoing.batch)
+        if code in TOO_LARGE:
+            if outgoing.batch.record_count > 1:
+                mirror.learn_limit(outgoing.batch)
+            else:
+                error, now = outcome.error(mirror.target), asyncio.get_running_loop().time()
+                mirror.wait_for_limit(outgoing, error, now)
             return
         if outcome.outcome is Outcome.FAILED and not facts_of(code).retriable:
             error = outcome.error(mirror.target)
@@ -535,7 +570,7 @@ class TransactionLane:
         """Park a partition that is not as its checkpoint says."""
         tp = mirror.target
         if (strange := await self._strange(tp, self._checkpoints[tp])) is not None:
-            mirror.park(
+            mirror.suspect_target(
                 f"the target is not as this mirror left it: {strange}",
                 "compare both with `shoal mirror verify`; mirror into a new topic",
             )

@@ -100,6 +100,19 @@ class TransactionLanes:
         for lane in self._lanes:
             lane.let_go(gone)
 
+    async def drop(self, mirrors: Iterable[PartitionMirror]) -> None:
+        """No longer of these, whose target topic is another one; waits for open transactions."""
+        gone = list(mirrors)
+        for lane in self._lanes:
+            await lane.drop(gone)
+
+    async def restore(self) -> set[TopicPartition]:
+        """Write all positions again, to a checkpoint topic that was made again."""
+        restored: set[TopicPartition] = set()
+        for lane in self._lanes:
+            restored |= await lane.restore()
+        return restored
+
     async def _move_healthy(
         self, lane: TransactionLane, healthy: list[TransactionalMirror]
     ) -> None:

@@ -158,18 +158,21 @@ class MapWriter:
 
 
 def resumed_writer(
-    blocks: Blocks, source_offset: int, target_offset: int
+    blocks: Blocks, source_offset: int, target_offset: int, *, first: int = 0
 ) -> tuple[MapWriter, set[int]]:
     """A writer that goes on at a checkpoint, and which blocks are void by that.
 
-    What stands there above the checkpoint is found again by whoever goes on from it.
+    What stands there above the checkpoint is found again by whoever goes on from it. `first` is
+    the target offset at which the copy began.
     """
     void = {start for start in blocks if start > source_offset}
     below = [start for start in blocks if start <= source_offset]
     if not below:
         # Nothing is known of what was copied before: that maps to its first record.
         before = (
-            [Run(0, source_offset, 0, target_offset)] if source_offset and target_offset else []
+            [Run(0, source_offset, first, target_offset - first)]
+            if source_offset and target_offset > first
+            else []
         )
         return MapWriter(0 if before else source_offset, before), void
     start = max(below)

@@ -15,6 +15,7 @@ _BY_CODE: Final[dict[int, str]] = {
     Code.RECORD_LIST_TOO_LARGE: _LIMIT,
     Code.INVALID_TIMESTAMP: _TIMES,
 }
+LIMIT_REMEDY: Final = f"{_LIMIT}; it is tried again, and other partitions go on"
 _START_AGAIN: Final = "then start the mirror again; other partitions go on"
 
 

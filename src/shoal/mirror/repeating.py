@@ -33,6 +33,10 @@ class RepeatingMirror(PartitionMirror):
     def _placed(self, outgoing: Outgoing) -> None:
         # A batch that is not where it was expected may stand behind its own first copy.
         if outgoing.target_offset >= 0:
+            if outgoing.target_offset < self.target_offset:
+                self._fall_back(outgoing.target_offset)
+            elif outgoing.target_offset > self.target_offset:
+                self._fell_back_to = -1  # who wrote what is between is not known
             self.target_offset = outgoing.target_offset
             self._map(outgoing.spans)
             self.target_offset += outgoing.batch.record_count

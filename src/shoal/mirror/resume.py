@@ -15,12 +15,16 @@ Rules:
   from there behind what the target has; the former records stay, counted (`truncated`).
 - A target that is not empty and not this mirror's is refused, as is one that lost what it had
   or to which somebody else wrote.
+- What a topic is that was created again is decided in `shoal.mirror.watch.generations`, for
+  every delivery. A new generation keeps the producer and its sequences, so that a second process
+  still only repeats what is there.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -28,16 +32,29 @@ from typing import Final, NamedTuple
 from shoal.client.client import Client
 from shoal.client.codes import Code
 from shoal.client.delivery import Identity
-from shoal.client.errors import error_for
+from shoal.client.errors import ClientError, error_for
 from shoal.client.results import EARLIEST, LATEST
 from shoal.client.sessions import new_identity
 from shoal.mirror.beginning import start_offsets
 from shoal.mirror.checkpoints import Checkpoint, Checkpoints
-from shoal.mirror.modes import IDEMPOTENT, may_go_on
+from shoal.mirror.modes import AT_LEAST_ONCE, IDEMPOTENT
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.divergence import cut_epochs
+from shoal.mirror.watch.generations import (
+    Action,
+    Decision,
+    SourceNow,
+    TargetNow,
+    adopt_ids,
+    begin_generation,
+    decide,
+    has_other_id,
+    needs_source_end,
+)
 from shoal.mirror.watch.readiness import PROBE_S, unavailable
+from shoal.mirror.watch.target_log import look_into
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches, sequence_after
@@ -91,6 +108,10 @@ class Resume:
         self._kept_starts: dict[TopicPartition, str] = {}
         # By target partition: where the source's log parts from what was copied of it.
         self.diverged: dict[TopicPartition, Divergence] = {}
+        self._decisions: dict[Route, Decision] = {}
+        self._resolved: dict[Route, Checkpoint | None] = {}
+        self._own_ends: dict[TopicPartition, int] = {}
+        self._own_data: dict[TopicPartition, int] = {}  # all below is ours, and copied again
         # Of topics of the source that are copies themselves: see `shoal.mirror.watching`.
         self.ways: dict[str, set[str]] = {}
 
@@ -111,69 +132,112 @@ class Resume:
         start = str(self._created_ms) if self._start == "latest" else self._start
         self._kept_starts.update((route.source, start) for route in routes)
 
-    async def check(self, routes: Iterable[Route], *, needs_all: bool = False) -> None:
-        """Refuse partitions of the target, which are there, that are not ours to write to.
+    @contextlib.contextmanager
+    def knowing_own(self, ends: Mapping[TopicPartition, int]) -> Iterator[None]:
+        """While it lasts: below these offsets all in target partitions is of this process."""
+        self._own_ends.update(ends)
+        try:
+            yield
+        finally:
+            for tp in ends:
+                self._own_ends.pop(tp, None)
 
-        One that does not answer is not checked for records, unless all must be.
+    async def decide(self, routes: Iterable[Route], *, needs_all: bool = True) -> None:
+        """Find out what each partition is now; raises if one may not be written to.
+
+        `found` and `decision` go by it from then on. A target partition that does not answer is
+        not looked into, unless all must be.
         """
         wanted = {route.target: route for route in routes}
+        spans = await self._spans(wanted, needs_all=needs_all)
+        sources = await self._sources_now(wanted.values())
+        new_sources: dict[Route, Checkpoint] = {}
+        for tp, route in wanted.items():
+            known, source = self._found.get(tp), sources[route]
+            written = 0 if known is None else known.target_offset
+            target = await self._target_now(tp, known, spans.get(tp, (written, written)))
+            decision = decide(route, known, source, target, wanted_delivery=self._delivery)
+            if decision.action is Action.REFUSE:
+                raise ConfigError(decision.reason, remedy=decision.remedy)
+            self._decisions[route] = decision
+            self._resolved[route] = None
+            self._own_data.pop(tp, None)
+            if decision.action is Action.FILL_NEW_TARGET and target.holds_data:
+                self._own_data[tp] = target.end
+            if known is not None and decision.action is Action.CONTINUE:
+                self._resolved[route] = adopt_ids(known, source, target)
+            elif known is not None and decision.action is Action.COPY_NEW_SOURCE:
+                if known.delivery == AT_LEAST_ONCE:
+                    known = replace(known, target_offset=target.end)
+                new_sources[route] = known
+        firsts = await self._firsts(route.source for route in new_sources)
+        for route, known in new_sources.items():
+            self._resolved[route] = begin_generation(
+                known, sources[route], first=firsts[route.source]
+            )
+
+    async def _spans(
+        self, partitions: Iterable[TopicPartition], *, needs_all: bool
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Where the logs of target partitions begin and end."""
         ask = partial(self._target.list_offsets_each, timeout_s=PROBE_S)
-        starts = await ask(dict.fromkeys(wanted, EARLIEST))
+        starts = await ask(dict.fromkeys(partitions, EARLIEST))
         ends = await ask(dict.fromkeys(starts.offsets, LATEST))
         for tp, error in (starts.errors | ends.errors).items():
             if needs_all:
                 raise unavailable("target", str(tp), error)
-        for tp, route in wanted.items():
-            is_known = tp in ends.offsets
-            first = starts.offsets[tp].offset if is_known else 0
-            self._check(route, first, ends.offsets[tp].offset if is_known else 0)
+        return {tp: (starts.offsets[tp].offset, end.offset) for tp, end in ends.offsets.items()}
 
-    def _check(self, route: Route, first: int, end: int) -> None:
-        checkpoint, tp = self.found(route), route.target
-        if checkpoint is None:
-            if end > first:
-                raise ConfigError(
-                    f"the target's partition {tp} is not empty: it holds {end - first} offsets, "
-                    "and this mirror did not write them",
-                    remedy="delete or rename the target's topic, "
-                    "or give the --name under which it was mirrored",
-                )
-            return
-        if checkpoint.source_cluster != self._source.cluster.cluster_id:
-            raise ConfigError(
-                f"the target's partition {tp} was mirrored from another cluster, "
-                f"{checkpoint.source_cluster}",
-                remedy="mirror into another topic, or under another --name",
+    async def _firsts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        asked = dict.fromkeys(partitions, EARLIEST)
+        listed = await self._source.list_offsets(asked) if asked else {}
+        return {tp: one.offset for tp, one in listed.items()}
+
+    async def _sources_now(self, routes: Iterable[Route]) -> dict[Route, SourceNow]:
+        """The source's sides; their ends only where ids do not tell enough."""
+        ids = {route: topic_id(self._source, route.source.topic) for route in routes}
+        unclear = [r for r in ids if needs_source_end(self._found.get(r.target), ids[r])]
+        asked = {route.source: LATEST for route in unclear}
+        ends = await self._source.list_offsets(asked) if asked else {}
+        cluster = self._source.cluster
+        return {
+            route: SourceNow(
+                cluster.cluster_id,
+                ids[route],
+                ends[route.source].offset if route.source in ends else None,
+                known.leader_epoch if (known := cluster.partition(route.source)) else -1,
             )
-        if (checkpoint.source_topic or tp.topic) != route.source.topic:
-            raise ConfigError(
-                f"the target's partition {tp} was mirrored from another topic, "
-                f"{checkpoint.source_topic or tp.topic}",
-                remedy="let each topic of the source have a topic of its own at the target",
-            )
-        if checkpoint.source_topic_id != topic_id(self._source, route.source.topic):
-            raise ConfigError(
-                f"the source topic {route.source.topic} was deleted and made again "
-                "since it was mirrored",
-                remedy="delete the target's topic, or mirror into another cluster",
-            )
-        if not may_go_on(self._delivery, checkpoint.delivery):
-            raise ConfigError(
-                f"the target's partition {tp} was mirrored by {checkpoint.delivery}",
-                remedy=f"go on with --delivery {checkpoint.delivery}",
-            )
+            for route in ids
+        }
+
+    async def _target_now(
+        self, tp: TopicPartition, known: Checkpoint | None, span: tuple[int, int]
+    ) -> TargetNow:
+        start, end = span
+        now = TargetNow(topic_id(self._target, tp.topic), start, end, holds_data=end > start)
+        is_ours = known is not None and (
+            not has_other_id(known.target_topic_id, now.topic_id) and end >= known.target_offset
+        )
+        if is_ours or not now.holds_data:
+            return now
+        producer = None if known is None else known.identity
+        held = await look_into(self._target, tp, span, producer)
+        is_own = held.is_of_producer or self._own_ends.get(tp) == end
+        return replace(now, holds_data=held.holds_data, is_own_data=is_own)
 
     async def starts(self, routes: Iterable[Route]) -> dict[Route, Start]:
         """Where each partition begins or goes on."""
         old: dict[Route, Checkpoint] = {}
         new: list[Route] = []
-        for route in routes:
+        wanted = list(routes)
+        await self.decide(wanted)
+        for route in wanted:
             checkpoint = self.found(route)
             if checkpoint is not None:
                 old[route] = checkpoint
             else:
                 new.append(route)
-        resumed = await asyncio.gather(*(self._resumed(r.target, old[r]) for r in old))
+        resumed = await asyncio.gather(*(self._resumed(r, old[r]) for r in old))
         return dict(zip(old, resumed, strict=True)) | await self._fresh(new)
 
     async def _fresh(self, routes: list[Route]) -> dict[Route, Start]:
@@ -190,12 +254,12 @@ class Resume:
 
     async def known(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
         """The checkpoint of each partition; for those that begin, one of where they begin."""
-        found = {route: self.found(route) for route in routes}
+        wanted = list(routes)
+        await self.decide(wanted)
+        found = {route: self.found(route) for route in wanted}
         new = [route for route, checkpoint in found.items() if checkpoint is None]
-        first: dict[TopicPartition, int] = {}
-        for start in {self._start_of(r) for r in new}:
-            some = [r.source for r in new if self._start_of(r) == start]
-            first |= await start_offsets(self._source, some, start)
+        first = await self._begins(new)
+        await self._delete_own_data(new)
         ends = await self._target.list_offsets({r.target: LATEST for r in new}) if new else {}
         return {
             r: self._rewound(r.target, checkpoint)
@@ -234,14 +298,62 @@ class Resume:
     def _start_of(self, route: Route) -> str:
         return self._kept_starts.get(route.source, self._start)
 
+    async def _begins(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
+        """The source offsets at which partitions begin."""
+        new: list[Route] = []
+        again: list[Route] = []
+        for route in routes:
+            is_again = self.decision(route).action is Action.FILL_NEW_TARGET
+            (again if is_again else new).append(route)
+        first: dict[TopicPartition, int] = {}
+        for start in {self._start_of(route) for route in new}:
+            some = [route.source for route in new if self._start_of(route) == start]
+            first |= await start_offsets(self._source, some, start)
+        firsts = await self._firsts(route.source for route in again)
+        for route in again:
+            # What was not copied on purpose before is not copied now.
+            known = self._found[route.target]
+            is_same = known.source_topic_id == topic_id(self._source, route.source.topic)
+            begun = known.began_at if is_same else 0
+            first[route.source] = max(firsts[route.source], begun)
+        return first
+
+    async def _delete_own_data(self, routes: Iterable[Route]) -> None:
+        """Delete what this mirror wrote to a target topic before it knew that it is another one.
+
+        It is all that the topic holds, and it is copied again, in order.
+        """
+        for route in routes:
+            end = self._own_data.pop(route.target, None)
+            if end is None:
+                continue
+            try:
+                await self._target.admin.delete_records({route.target: end})
+            except ClientError as error:
+                _log.warning(
+                    "%s: batches of this mirror that were on their way when the topic was created "
+                    "again stay before the copy, up to offset %d: %s",
+                    route.target,
+                    end,
+                    error,
+                )
+
     def found(self, route: Route) -> Checkpoint | None:
-        """The checkpoint of a target partition that is still the same."""
-        checkpoint = self._found.get(route.target)
-        is_same = checkpoint and self._is_same_target(route.target, checkpoint)
-        return checkpoint if is_same else None
+        """The checkpoint from which a partition continues; None if it begins."""
+        return self._resolved.get(route)
+
+    def decision(self, route: Route) -> Decision:
+        """What `decide` found out last."""
+        return self._decisions.get(route, Decision(Action.BEGIN))
+
+    def begins_map(self, route: Route) -> bool:
+        """Whether the offset map of a partition begins, too."""
+        return self.found(route) is None or self.decision(route).action is Action.COPY_NEW_SOURCE
 
     def _new_checkpoint(self, route: Route, source_offset: int, target_offset: int) -> Checkpoint:
         source_topic, target_topic = route.source.topic, route.target.topic
+        decision, former = self.decision(route), self._found.get(route.target)
+        is_again = decision.action is Action.FILL_NEW_TARGET and former is not None
         return Checkpoint(
             source_cluster=self._source.cluster.cluster_id,
             source_topic_id=topic_id(self._source, source_topic),
@@ -251,12 +363,17 @@ class Resume:
             target_offset=target_offset,
             source_topic=None if source_topic == target_topic else source_topic,
             came_by=tuple(sorted(self.ways.get(source_topic, ()))),
+            # Above that of any process which still writes for the former topic.
+            mirror_epoch=former.mirror_epoch if former is not None and is_again else 0,
+            generation=former.generation + 1 if former is not None and is_again else 1,
+            generation_reason=decision.reason,
+            generation_target_offset=target_offset,
+            began_at=source_offset,
         )
 
-    def _is_same_target(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:
-        return checkpoint.target_topic_id == topic_id(self._target, tp.topic)
-
-    async def _resumed(self, tp: TopicPartition, checkpoint: Checkpoint) -> Start:
+    async def _resumed(self, route: Route, checkpoint: Checkpoint) -> Start:
+        tp = route.target
+        is_new_source = self.decision(route).action is Action.COPY_NEW_SOURCE
         written, is_known = await self._settled(tp, checkpoint)
         if not is_known and (written or checkpoint.sequence):
             _log.warning(
@@ -265,6 +382,16 @@ class Resume:
                 "this name would not be noticed",
                 tp,
             )
+        if is_new_source:
+            # What was written since the checkpoint is of the former generation.
+            end = checkpoint.target_offset + written
+            checkpoint = replace(
+                checkpoint,
+                sequence=sequence_after(checkpoint.sequence, written),
+                target_offset=end,
+                generation_target_offset=end,
+            )
+            return Start(checkpoint, is_known=is_known)
         if tp in self.diverged:
             return Start(self._rewound(tp, checkpoint, written), is_known=is_known)
         tail = await self._tail(tp, checkpoint, checkpoint.target_offset + written)
@@ -312,12 +439,6 @@ class Resume:
             return next(found, None)
 
         return await self._target.retrying(attempt)
-
-
-def topic_id(client: Client, topic: str) -> str | None:
-    """The topic's id, on clusters that have ids."""
-    known = client.cluster.topics.get(topic)
-    return None if known is None or known.topic_id is None else str(known.topic_id)
 
 
 def _strange(tp: TopicPartition, checkpoint: Checkpoint, end: int, last: int | None) -> ConfigError:

@@ -10,17 +10,20 @@ Rules:
 - A parked partition stays parked; the mirror ends by itself only when all are.
 - Partitions may come (`add`) and go (`release`) while it runs. One that goes is no longer
   fetched, and is out once what was sent of it has been answered.
+- Topic ids are compared whenever metadata is new. Nothing is read from a source topic, and
+  nothing sent to a target topic, that is not the one with which a partition was begun;
+  `on_topic_changed` is called, and others go on.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 from shoal.client.appending import AppendResult
 from shoal.client.backoff import Backoff
@@ -28,6 +31,7 @@ from shoal.client.client import Client
 from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
 from shoal.client.errors import ClientError, error_for
 from shoal.client.fetching import Fetched
+from shoal.client.metadata import ClusterMetadata
 from shoal.client.results import LATEST, ProduceResult
 from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.config import MirrorLimits
@@ -38,6 +42,7 @@ from shoal.mirror.lanes import TransactionLanes
 from shoal.mirror.producers import last_sequence_of
 from shoal.mirror.remedies import remedy_for_reading
 from shoal.mirror.status import MirrorStatus, partition_status, total
+from shoal.mirror.watch.generations import has_other_id
 from shoal.mirror.watching import SourceWatch
 from shoal.model.errors import WireError
 from shoal.model.topics import TopicPartition
@@ -66,6 +71,7 @@ class _Side:
     busy: dict[int, int] = field(default_factory=dict)  # requests under way, by node
     not_before: dict[int, float] = field(default_factory=dict)  # by node
     refreshing: bool = False
+    compared: ClusterMetadata | None = None  # whose topic ids were compared last
 
     def free(self, node_id: int, *, limit: int, now: float) -> bool:
         return self.busy.get(node_id, 0) < limit and self.not_before.get(node_id, 0.0) <= now
@@ -96,12 +102,17 @@ class MirrorRunner:
         self._target = _Side(target, set(), Backoff(100, 2000))
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._topic_ids: dict[str, UUID | None] = {}
+        self._past = Counts()  # of partitions that have gone
+        # Called when a topic of either side is missing or another one.
+        self.on_topic_changed: Callable[[], None] = lambda: None
         self._in_turn: deque[PartitionMirror] = deque()
         self._leaving: dict[TopicPartition, asyncio.Event] = {}
         self._fetching: set[TopicPartition] = set()
         self._fetch_after: dict[TopicPartition, float] = {}
         self._inquiring: set[TopicPartition] = set()
+        self._confirming: set[TopicPartition] = set()
+        self._sending_rest: set[TopicPartition] = set()  # of those that leave
+        self._other_sources: set[TopicPartition] = set()  # not fetched: another topic's records
         self._throttle = throttle
         # Why a partition is not fetched, or not written, until it is again.
         self._fetch_errors: dict[TopicPartition, str] = {}
@@ -122,38 +133,67 @@ class MirrorRunner:
         for mirror in mirrors:
             self._partitions[mirror.partition] = mirror
             self._in_turn.append(mirror)
-            topic = mirror.partition.topic
-            self._source.topics.add(topic)
+            self._source.topics.add(mirror.partition.topic)
             self._target.topics.add(mirror.target.topic)
-            self._topic_ids.setdefault(topic, _topic_id(self._source.client, topic))
+        self._source.compared = self._target.compared = None
         self._pump()
 
-    async def release(self, partitions: Iterable[TopicPartition]) -> list[PartitionMirror]:
-        """Copy these no longer; returns them when nothing of them is in flight."""
+    async def release(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        sends_rest: bool = False,
+        patience_s: float | None = None,
+    ) -> list[PartitionMirror]:
+        """Copy these no longer; returns them when nothing of them is in flight.
+
+        With `sends_rest` what was fetched of them is delivered first. With `patience_s` a target
+        that does not answer is not waited for longer.
+        """
         going = [self._partitions[tp] for tp in partitions if tp in self._partitions]
         for mirror in going:
             self._leaving[mirror.partition] = asyncio.Event()
-            mirror.forget_unsent()
+            if sends_rest:
+                mirror.flush()
+                self._sending_rest.add(mirror.partition)
+            else:
+                mirror.forget_unsent()
+        self._lane.wake()
         self._pump()
+        gone = [self._leaving[mirror.partition].wait() for mirror in going]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await asyncio.gather(*gone)
         for mirror in going:
-            await self._leaving[mirror.partition].wait()
-            del self._leaving[mirror.partition]
+            self._remove(mirror)
+            self._leaving.pop(mirror.partition, None)
+            self._sending_rest.discard(mirror.partition)
         return going
+
+    def _remove(self, mirror: PartitionMirror) -> None:
+        tp = mirror.partition
+        if self._partitions.get(tp) is mirror:
+            del self._partitions[tp]
+            self._in_turn = deque(each for each in self._in_turn if each is not mirror)
+            self._fetch_after.pop(tp, None)
+            self._fetch_errors.pop(tp, None)
+            self._produce_errors.pop(tp, None)
+            if mirror.parked is None:
+                # What is at the target and not at the source, its checkpoint tells.
+                self._past += replace(mirror.counts, truncated=0)
 
     def _see_off(self) -> None:
         """Let those go of which nothing is in flight any more."""
         for tp, gone in self._leaving.items():
             mirror = self._partitions.get(tp)
-            if mirror is not None and mirror.parked is None:
+            if mirror is None:
+                continue
+            if mirror.parked is None and tp not in self._sending_rest:
                 mirror.forget_unsent()  # also what the target has refused since
-            if mirror is not None and (mirror.parked or not mirror.queued_bytes):
-                del self._partitions[tp]
-                self._in_turn.remove(mirror)
-                self._fetch_after.pop(tp, None)
-                self._fetch_errors.pop(tp, None)
-                self._produce_errors.pop(tp, None)
-                if not any(each.topic == tp.topic for each in self._partitions):
-                    self._topic_ids.pop(tp.topic, None)
+            # What must not be sent is not waited for, but the answers to what was sent still count.
+            is_blocked = not mirror.may_send and not mirror.in_flight
+            if mirror.parked or is_blocked or not mirror.queued_bytes:
+                self._remove(mirror)
                 gone.set()
 
     async def run(self) -> None:
@@ -192,7 +232,7 @@ class MirrorRunner:
         self._ended.set()
 
     def status(self) -> MirrorStatus:
-        counts = Counts()
+        counts = replace(self._past)
         for mirror in self._partitions.values():
             counts += mirror.counts
         return MirrorStatus(
@@ -209,6 +249,8 @@ class MirrorRunner:
 
     def _waits_for(self, mirror: PartitionMirror) -> str:
         """Why a partition makes no progress at the moment; empty if nothing is known."""
+        if mirror.waiting is not None:
+            return str(mirror.waiting)
         for side, name, tp in (
             (self._source, "source", mirror.partition),
             (self._target, "target", mirror.target),
@@ -257,11 +299,15 @@ class MirrorRunner:
     def _pump(self) -> None:
         if self._ended.is_set():
             return
+        self._compare_topic_ids()
         self._see_off()
         if self._is_over():
             self._ended.set()
             return
         now = self._loop.time()
+        for mirror in self._partitions.values():
+            if mirror.try_again(now):
+                self._lane.wake()
         if not self._stopping:
             self._start_looks(now)
         if not (self._stopping or self._paused):
@@ -269,11 +315,16 @@ class MirrorRunner:
             self._start_fetches(now)
         self._start_produces(now)
         self._start_inquiries()
+        self._start_confirmations()
         self._wake_later(now)
 
     def _is_over(self) -> bool:
         if self._stopping:
-            return not any(m.queued_bytes and m.parked is None for m in self._partitions.values())
+            return not any(
+                mirror.parked is None
+                and (mirror.in_flight or (mirror.queued_bytes and mirror.may_send))
+                for mirror in self._partitions.values()
+            )
         parked = [mirror.parked is not None for mirror in self._partitions.values()]
         is_end = self._ends_when_parked and bool(parked) and all(parked)
         return is_end and not self._is_waiting()
@@ -293,6 +344,7 @@ class MirrorRunner:
             for mirrors in self._leaders(self._source, self._partitions.values()).values()
             for mirror in mirrors
             if self._may_ask(mirror, now) and self._watch.is_due(mirror)
+            if mirror.partition not in self._other_sources
         ]
         if unsure:
             self._fetching.update(mirror.partition for mirror in unsure)
@@ -349,6 +401,7 @@ class MirrorRunner:
     def _may_ask(self, mirror: PartitionMirror, now: float) -> bool:
         return (
             mirror.partition not in self._fetching
+            and mirror.partition not in self._other_sources
             and mirror.partition not in self._leaving
             and self._fetch_after.get(mirror.partition, 0.0) <= now
         )
@@ -417,6 +470,9 @@ class MirrorRunner:
         for mirror in mirrors:
             if mirror.parked is not None:
                 continue
+            if side is self._target and mirror.is_held:
+                self._refresh(side)  # its topic may come back
+                continue
             leader = cluster.leader(mirror.partition if side is self._source else mirror.target)
             if leader is None:
                 self._refresh(side)
@@ -426,7 +482,7 @@ class MirrorRunner:
 
     def _wake_later(self, now: float) -> None:
         """Pump again when the next back-off is over."""
-        times = [m.not_before for m in self._partitions.values() if m.queued_bytes]
+        times = [m.not_before for m in self._partitions.values() if m.queued_bytes or m.is_waiting]
         times += [
             m.rebatcher.due_at
             for m in self._partitions.values()
@@ -521,14 +577,64 @@ class MirrorRunner:
                 if not is_good:
                     self._fetch_after[tp] = self._loop.time() + mirror.backoff.failed()
 
+    # Topic ids.
+
+    def has_other_source(self, mirror: PartitionMirror) -> bool:
+        """Whether the source's topic is not the one with which a partition was begun."""
+        known = self._source.client.cluster.topics.get(mirror.partition.topic)
+        topic_id = None if known is None else known.topic_id
+        return has_other_id(mirror.lineage.source_topic_id, topic_id)
+
+    def has_other_target(self, mirror: PartitionMirror) -> bool:
+        known = self._target.client.cluster.topics.get(mirror.target.topic)
+        topic_id = None if known is None else known.topic_id
+        return has_other_id(mirror.lineage.target_topic_id, topic_id)
+
+    def _compare_topic_ids(self) -> None:
+        """Hold what must not be sent any more; look only where metadata is new."""
+        if any(side.compared is not side.client.cluster for side in (self._source, self._target)):
+            for mirror in self._partitions.values():
+                mirror.is_held = self._is_missing(mirror) or self.has_other_target(mirror)
+            self._other_sources = {
+                tp for tp, mirror in self._partitions.items() if self.has_other_source(mirror)
+            }
+            is_held = any(mirror.is_held for mirror in self._partitions.values())
+            for side in (self._source, self._target):
+                side.compared = side.client.cluster
+            if is_held or self._other_sources:
+                self.on_topic_changed()
+
+    def _is_missing(self, mirror: PartitionMirror) -> bool:
+        """Whether the target says that it has no such topic."""
+        known = self._target.client.cluster.topics.get(mirror.target.topic)
+        return known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION
+
     def _is_same_topic(self, mirror: PartitionMirror) -> bool:
-        topic = mirror.partition.topic
-        topic_id = _topic_id(self._source.client, topic)
-        # One that is missing for a moment may come back as it was.
-        if topic_id is None or topic_id == self._topic_ids[topic]:
+        if not self.has_other_source(mirror):
             return True
-        mirror.park("the source topic was deleted and made again", "mirror into a new topic")
+        self._other_sources.add(mirror.partition)
+        self.on_topic_changed()
         return False
+
+    def _start_confirmations(self) -> None:
+        for tp, mirror in self._partitions.items():
+            is_open = mirror.suspicion is not None and not mirror.is_held
+            if is_open and mirror.parked is None and tp not in self._confirming:
+                self._confirming.add(tp)
+                self._begin(self._confirm_target(mirror))
+
+    async def _confirm_target(self, mirror: PartitionMirror) -> None:
+        """Whether the topic is another one that seems to have lost records."""
+        try:
+            await self._target.client.metadata([mirror.target.topic], refresh=True)
+            self._compare_topic_ids()
+            if not mirror.is_held:
+                mirror.clear_suspicion()
+        except ClientError as error:
+            _log.warning("%s: the target's topic id is not available: %s", mirror.target, error)
+            await asyncio.sleep(mirror.backoff.failed())
+        finally:
+            self._confirming.discard(mirror.partition)
 
     def _fetch_failed(self, mirror: PartitionMirror, part: FetchedPartition) -> None:
         code, tp = part.error_code, mirror.partition
@@ -649,8 +755,3 @@ class MirrorRunner:
         # Not again at once, whatever the answer says.
         await asyncio.sleep(side.backoff.failed())
         side.refreshing = False
-
-
-def _topic_id(client: Client, topic: str) -> UUID | None:
-    known = client.cluster.topics.get(topic)
-    return None if known is None else known.topic_id

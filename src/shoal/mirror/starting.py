@@ -4,7 +4,8 @@ Each delivery finds its starts in its own way (`resume`, `takeover`, `lane`) and
 of `PartitionMirror`. How each topic is delivered is chosen here, when it begins.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -31,12 +32,16 @@ from shoal.mirror.resume import Divergence, Resume, Start
 from shoal.mirror.routes import Route
 from shoal.mirror.takeover import TakeOver
 from shoal.mirror.transactional import TransactionalMirror
+from shoal.mirror.watch.checkpoint_loss import CheckpointLoss
 from shoal.mirror.watch.divergence import ReadEpochs
+from shoal.mirror.watch.generations import Action, Lineage, lineage_of
 from shoal.mirror.watch.leader_epochs import ReadSoFar, find_divergences, no_epochs
 from shoal.mirror.watching import check_cycles, ways_of
 from shoal.model.topics import TopicPartition
 
 Begun = dict[Route, PartitionMirror]
+
+_log = logging.getLogger(__name__)
 
 
 class Common(TypedDict):
@@ -46,6 +51,7 @@ class Common(TypedDict):
     epochs: ReadEpochs
     looked_epoch: int
     counts: Counts
+    lineage: Lineage
     retries_bad: bool
     rebatcher: Rebatcher | None
     declare: Declare | None
@@ -70,6 +76,7 @@ class Starter:
         self.keeper = CheckpointKeeper(self._topic)
         self.throttle = Throttle(config.limits.max_bytes_per_s)
         self.lane = TransactionLanes(self._make_lane)
+        self.loss = CheckpointLoss(self._topic, [self.keeper.restore, self.lane.restore])
         self.deliveries: dict[str, Chosen] = {}  # by topic of the source
         # Under which leader epoch a source partition was last found to have what was copied.
         self._looked: dict[TopicPartition, int] = {}
@@ -106,15 +113,34 @@ class Starter:
         self._resume.update(await self._topic.read())
         self._resume.ways = await ways_of(self._source)
 
-    async def check(self, routes: Sequence[Route], *, needs_all: bool = False) -> bool:
-        """Refuse target partitions that are not ours to write to; whether any is ours."""
+    async def check(
+        self, routes: Sequence[Route], own_ends: Mapping[TopicPartition, int] | None = None
+    ) -> bool:
+        """Refuse target partitions that are not ours to write to; whether any is ours.
+
+        Below `own_ends` everything in these target partitions was written by this process.
+        """
         check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
-        await self._resume.check(routes, needs_all=needs_all)
+        # What was copied meanwhile counts too, here and in other processes.
+        await self._topic.read_decided()
+        self._resume.update(dict(self._topic.found))
+        with self._resume.knowing_own(own_ends or {}):
+            await self._resume.decide(routes, needs_all=False)
         return any(self._resume.found(route) for route in routes)
 
-    async def begin(self, routes: Sequence[Route]) -> Begun:
-        """Claim these partitions, and find out where each goes on."""
+    async def begin(
+        self, routes: Sequence[Route], own_ends: Mapping[TopicPartition, int] | None = None
+    ) -> Begun:
+        """Claim these partitions, and find out where each goes on; `own_ends` as in `check`."""
         check_cycles(routes, self._resume.ways, self._target.cluster.cluster_id)
+        with self._resume.knowing_own(own_ends or {}):
+            begun = await self._begin(routes)
+        for route, mirror in begun.items():
+            self._announce(route, mirror)
+        return begun
+
+    async def _begin(self, routes: Sequence[Route]) -> Begun:
+        await self._resume.decide(routes)
         await self._compare_epochs(routes)
         await self._choose(routes)
         by_delivery: dict[str, list[Route]] = {}
@@ -151,6 +177,25 @@ class Starter:
             target, end = known[tp][0].target, known[tp][1].source_offset
             records = OffsetMap(self._topic.blocks.get(target, {})).records_between(offset, end)
             self._resume.diverged[target] = Divergence(offset, records)
+
+    def _announce(self, route: Route, mirror: PartitionMirror) -> None:
+        """Log that a partition begins again, and where."""
+        decision = self._resume.decision(route)
+        if decision.action is Action.COPY_NEW_SOURCE:
+            where = "behind what the target has of the former topic"
+        elif decision.action is Action.FILL_NEW_TARGET:
+            where = "into the new topic"
+        else:
+            return
+        _log.warning(
+            "%s: %s; generation %d is copied from source offset %d on, to target offset %d on, %s",
+            route,
+            decision.reason,
+            mirror.lineage.generation,
+            mirror.position,
+            mirror.lineage.target_offset,
+            where,
+        )
 
     async def _choose(self, routes: Iterable[Route]) -> None:
         new = []
@@ -192,7 +237,7 @@ class Starter:
         if delivery != COMPARE_AND_APPEND:
             # There offsets are their own map.
             for route, one in first.items():
-                is_new = resume.found(route) is None
+                is_new = resume.begins_map(route)
                 offsets, changed = self._topic.map_end(route.target, one, is_new=is_new)
                 begun[route].offsets, blocks[route.target] = offsets, changed
         await self.keeper.claim(
@@ -221,6 +266,7 @@ class Starter:
             "epochs": read_epochs(checkpoint),
             "looked_epoch": self._looked.get(route.source, -1),
             "counts": Counts(truncated=checkpoint.truncated),
+            "lineage": lineage_of(checkpoint),
             "retries_bad": rules.on_bad_batch == "retry",
             "rebatcher": Rebatcher(rules.deep, keeps_offsets) if is_deep else None,
             "declare": None if is_deep else self._declare,

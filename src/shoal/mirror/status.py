@@ -38,6 +38,11 @@ class PartitionStatus:
     remedy: str = ""
     # Why nothing can be copied at the moment: it is tried again without an order.
     waiting: str = ""
+    waits_for_limit: bool = False  # for a higher max.message.bytes of the target's topic
+    # Which copy this is: a topic that was deleted and created again begins a new one.
+    generation: int = 1
+    generation_reason: str = ""
+    generation_target_offset: int = 0  # where it begins at the target
 
     def to_json(self) -> dict[str, Any]:
         body = asdict(self)
@@ -64,6 +69,7 @@ class MirrorStatus:
     deliveries: Mapping[str, Chosen] = field(default_factory=dict)  # by topic of the source
     partitions: tuple[PartitionStatus, ...] = ()
     paused: bool = False
+    notices: tuple[str, ...] = ()  # what went wrong and was mended
 
     @property
     def lag_bytes(self) -> int:
@@ -83,6 +89,7 @@ class MirrorStatus:
             "counts": asdict(self.counts),
             "deliveries": {name: list(one) for name, one in self.deliveries.items()},
             "refused": [[str(error), error.remedy] for error in self.refused],
+            "notices": list(self.notices),
             "partitions": [each.to_json() for each in self.partitions],
         }
 
@@ -103,6 +110,7 @@ class MirrorStatus:
             deliveries={name: Chosen(*one) for name, one in body["deliveries"].items()},
             partitions=partitions,
             paused=bool(body["paused"]),
+            notices=tuple(body.get("notices", ())),
         )
 
 
@@ -119,6 +127,7 @@ def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") ->
     copied = mirror.counts.records
     each = mirror.counts.bytes / copied if copied else 0
     oldest_ms = mirror.oldest_timestamp_ms
+    problem = mirror.parked or mirror.waiting
     return PartitionStatus(
         route=Route(mirror.partition, mirror.target),
         position=mirror.done,
@@ -128,8 +137,12 @@ def partition_status(mirror: PartitionMirror, now_ms: int, waiting: str = "") ->
         lag_s=_lag_s(lag, oldest_ms, now_ms),
         held_back=max(0, mirror.high_watermark - mirror.last_stable_offset),
         parked="" if mirror.parked is None else str(mirror.parked),
-        remedy="" if mirror.parked is None else mirror.parked.remedy or "",
+        remedy="" if problem is None else problem.remedy or "",
         waiting=waiting if mirror.parked is None else "",
+        waits_for_limit=mirror.waiting is not None,
+        generation=mirror.lineage.generation,
+        generation_reason=mirror.lineage.reason,
+        generation_target_offset=mirror.lineage.target_offset,
     )
 
 

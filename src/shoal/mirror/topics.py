@@ -7,14 +7,19 @@ Rules:
   (`shoal.mirror.topic_configs`). One that is there must have as many partitions at least, fit
   the source's settings, and be empty or written by this mirror (`shoal.mirror.resume` tells).
 - One that this mirror writes already grows with the source's, and its settings follow.
+- A topic is known by its id. One that was deleted, or has another id than when it was accepted,
+  is looked at as if it were new (`shoal.mirror.watch.generations` decides what becomes of it),
+  whether it is matched by its name or by a pattern. A target's topic that is missing is created.
 - Nothing is made for a topic before everything about it that can be checked has been checked.
   A topic that cannot be copied is refused with its reason, and looked at again the next time;
   others go on.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from uuid import UUID
 
 from shoal.client.admin import ConfigChange, NewTopic, Resource, ResourceType
 from shoal.client.client import Client
@@ -37,6 +42,7 @@ from shoal.mirror.topic_configs import (
     values_to_set,
     wanted_configs,
 )
+from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import ConfigError, ShoalError, UsageError
 from shoal.model.topics import TopicPartition
 
@@ -55,6 +61,14 @@ class TopicPlan:
     refused: dict[str, ShoalError] = field(default_factory=dict)  # by topic of the source
 
 
+class Accepted(NamedTuple):
+    """A topic that is copied."""
+
+    partitions: int
+    source_id: UUID | None
+    target_id: UUID | None
+
+
 class Topics:
     """The topics of one flow."""
 
@@ -70,12 +84,15 @@ class Topics:
         self._check = check
         # Who writes heartbeats passes those of others on.
         self._beats = config.heartbeats.emit
-        self._accepted: dict[str, int] = {}  # topic of the source: partitions that are copied
+        self._accepted: dict[str, Accepted] = {}  # by topic of the source
         self._refused: dict[str, str] = {}
+        self._is_first = True
 
-    async def look(self) -> TopicPlan:
+    async def look(self, *, finds_new: bool = True) -> TopicPlan:
         """Look at both clusters, and make what the target lacks."""
-        names = await self._chosen()
+        names = await self._chosen() if finds_new else sorted(self._accepted)
+        for name in self._accepted.keys() - set(names):
+            self._forget(name, "the source has it no longer")
         sources = await self._source.metadata(names, refresh=True)
         targets = await self._target.metadata(map(self._naming.target_of, names), refresh=True)
         plan = TopicPlan()
@@ -98,9 +115,9 @@ class Topics:
         self._tell(plan)
         return plan
 
-    async def sync_configs(self) -> None:
+    async def sync_configs(self, only: Collection[str] | None = None) -> None:
         """Let the settings of the target's topics follow those of the source's."""
-        names = list(self._accepted)
+        names = [name for name in self._accepted if only is None or name in only]
         theirs = {name: self._naming.target_of(name) for name in names}
         source = await _described(self._source, names)
         target = await _described(self._target, theirs.values())
@@ -138,31 +155,45 @@ class Topics:
         target = self._naming.target_of(name)
         return [
             Route(TopicPartition(name, number), TopicPartition(target, number))
-            for number in range(self._accepted.get(name, 0))
+            for number in range(self._accepted[name].partitions if name in self._accepted else 0)
         ]
+
+    def _forget(self, name: str, why: str) -> None:
+        """Copy a topic no longer, until it is accepted again."""
+        if self._accepted.pop(name, None) is not None:
+            _log.warning("%s is not copied for now: %s; its copy stays as it is", name, why)
 
     async def _prepare(
         self, name: str, target_name: str, sources: ClusterMetadata, targets: ClusterMetadata
     ) -> None:
         count = _partition_count(sources, name, "source")
         if count is None:
+            self._forget(name, "the source has it no longer")
             raise UsageError(
                 f"the source has no topic {name}", remedy="check --topics, or create it first"
             )
         there = _partition_count(targets, target_name, "target")
-        known = self._accepted.get(name, 0)
         if there is None:
-            if known:
-                raise ConfigError(
-                    f"the target's topic {target_name} was deleted",
-                    remedy="start the mirror again: it makes the topic anew and copies all of it",
-                )
+            if name in self._accepted:
+                _log.warning("the target's topic %s was deleted: it is created again", target_name)
             await self._create(name, target_name, count)
-        elif not known:
+        elif not self._is_accepted(name, sources, targets.topics[target_name].topic_id):
+            self._accepted.pop(name, None)
             await self._check_there(name, target_name, count, there)
         elif there < count:
             await self._grow(target_name, count)
-        self._accepted[name] = count
+        self._accepted[name] = Accepted(
+            count,
+            sources.topics[name].topic_id,
+            self._target.cluster.topics[target_name].topic_id,
+        )
+
+    def _is_accepted(self, name: str, sources: ClusterMetadata, target_id: UUID | None) -> bool:
+        known = self._accepted.get(name)
+        return known is not None and not (
+            has_other_id(known.source_id, sources.topics[name].topic_id)
+            or has_other_id(known.target_id, target_id)
+        )
 
     async def _check_there(self, name: str, target_name: str, count: int, there: int) -> None:
         routes = [
@@ -242,8 +273,9 @@ class Topics:
         await self._target.retrying(look)
 
     def _tell(self, plan: TopicPlan) -> None:
-        # Of one alone the error tells with which the mirror ends.
-        is_all = not plan.routes and len(plan.refused) == 1
+        # Of one alone the error tells with which the mirror ends, if it cannot even begin.
+        is_all = self._is_first and not plan.routes and len(plan.refused) == 1
+        self._is_first = False
         for name, error in plan.refused.items():
             if self._refused.get(name) != str(error) and not is_all:
                 _log.error("%s is not copied: %s (%s)", name, error, error.remedy or "tried again")

@@ -7,11 +7,14 @@ Rules:
 - Checksums are looked at before a batch is taken: a damaged one would cost all partitions their
   transaction. The pieces of one batch go in one transaction.
 - Within a transaction batches stand one behind the other at the target, and between two
-  transactions stands the marker that ended the first. Anything else is somebody else's.
+  transactions stands the marker that ended the first. Anything else is somebody else's. An
+  offset below what was acknowledged fails the transaction: the topic may be another one.
 """
 
 from dataclasses import dataclass
 
+from shoal.client.codes import Code
+from shoal.client.errors import error_for
 from shoal.client.results import ProduceResult
 from shoal.mirror.core import Outgoing, PartitionMirror
 from shoal.mirror.offset_map import MapWriter
@@ -39,12 +42,12 @@ class TransactionalMirror(PartitionMirror):
 
     @property
     def has_more(self) -> bool:
-        return self.parked is None and len(self._queue) > self._taken
+        return self.may_send and len(self._queue) > self._taken
 
     def take(self, room_bytes: int) -> list[Outgoing]:
         """The next batches for the transaction that is open, at most so many bytes but one."""
         taken: list[Outgoing] = []
-        if self.parked is not None:
+        if not self.may_send:
             return taken
         for outgoing in list(self._queue)[self._taken :]:
             room_bytes -= outgoing.batch.size
@@ -65,6 +68,15 @@ class TransactionalMirror(PartitionMirror):
         outgoing.in_flight = False
         self._in_flight -= 1
         offset = result.base_offset
+        if 0 <= offset < self.target_offset:
+            # Perhaps another topic of this name: the transaction is aborted, so nothing is added.
+            self._fall_back(offset)
+            raise error_for(
+                Code.INCONSISTENT_TOPIC_ID,
+                topic=self.target.topic,
+                partition=self.target.partition,
+                message=f"a batch is at offset {offset}, below {self.target_offset}",
+            )
         if offset >= 0:
             if self._expected not in (-1, offset):
                 self._displaced(offset, self._expected)

@@ -9,6 +9,8 @@ Rules:
 - The answer is exact (`shoal.mirror.offset_map`), also where source and target offsets differ,
   and None while the mirror has not come that far. Nothing is written, nowhere.
 - By compare-and-append offsets are kept, so they are their own translation.
+- A map is of one generation of a topic. A target topic that was created again has none before its
+  mirror has begun to fill it, and neither has a source topic, where the source is known.
 - Positions of groups go from the source's coordinator to the target's. A group that has members
   at the target is never touched. They carry no leader epoch: those are not the target's.
 """
@@ -25,11 +27,13 @@ from shoal.client.errors import ClientError
 from shoal.client.group_listing import list_groups
 from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
 from shoal.client.results import EARLIEST
-from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.modes import COMPARE_AND_APPEND
 from shoal.mirror.offset_map import OffsetMap
 from shoal.mirror.patterns import Selection
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.copies import topic_id
+from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition
 
@@ -54,8 +58,11 @@ class Place:
 class Translator:
     """The offset maps of one mirror, as far as it has written them down."""
 
-    def __init__(self, target: Client, name: str = "default") -> None:
+    def __init__(
+        self, target: Client, name: str = "default", *, source: Client | None = None
+    ) -> None:
         self._target = target
+        self._source = source
         self._name = name
         self._topic = CheckpointTopic(target, name)
         self._routes: dict[TopicPartition, Route] = {}
@@ -76,12 +83,15 @@ class Translator:
             )
         found = await self._topic.read()
         await self._target.metadata({tp.topic for tp in found}, refresh=True)
+        if self._source is not None:
+            names = {each.source_topic or tp.topic for tp, each in found.items()}
+            await self._source.metadata(names, refresh=True)
         self._routes = {
             (source := TopicPartition(each.source_topic or tp.topic, tp.partition)): Route(
                 source, tp
             )
             for tp, each in found.items()
-            if self._target.cluster.partition(tp) is not None
+            if self._target.cluster.partition(tp) is not None and self._is_present(tp, each)
         }
         asked = {route.target: EARLIEST for route in self._routes.values()}
         listed = await self._target.list_offsets_each(asked, timeout_s=ANSWER_S)
@@ -89,6 +99,17 @@ class Translator:
         self._unavailable = {tp: str(error) for tp, error in listed.errors.items()}
         for tp, reason in self._unavailable.items():
             _log.warning("positions in %s are not translated: %s", tp, reason)
+
+    def _is_present(self, tp: TopicPartition, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is of the topics that both sides have now."""
+        if has_other_id(checkpoint.target_topic_id, topic_id(self._target, tp.topic)):
+            return False
+        if self._source is None:
+            return True
+        source = TopicPartition(checkpoint.source_topic or tp.topic, tp.partition)
+        is_there = self._source.cluster.partition(source) is not None
+        now = topic_id(self._source, source.topic)
+        return is_there and not has_other_id(checkpoint.source_topic_id, now)
 
     def translate(self, source: TopicPartition, offset: int) -> Place:
         """Where the first record at or above this offset is."""

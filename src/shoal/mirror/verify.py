@@ -14,6 +14,10 @@ Rules:
 - Offsets need not be equal, only the order. Where one log begins later (retention), the other
   is passed over up to the first record that both have.
 - A partition that is not available is reported as such, and the others are compared.
+- Where a mirror of this project copied a topic that was created again, its checkpoints say where
+  the present generation begins at the target. What is before is of a former generation, is not
+  compared, and is counted. The source is always compared from its start: what a mirror says
+  about itself must not hide what it left out.
 - The first difference of a partition ends its comparison. A target that ends early may still be
   on its way: that is no difference, but it is not equality either.
 """
@@ -31,6 +35,7 @@ from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.naming import Naming
 from shoal.mirror.routes import Route
+from shoal.mirror.watch.copies import find_copies
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
@@ -40,6 +45,11 @@ from shoal.wire.records import Record, decode_records
 
 # How long a partition may take to tell its offsets before it counts as not available.
 ANSWER_S: Final = 10.0
+
+NOT_COPIED_YET: Final = (
+    "the source topic was deleted and created again since it was mirrored, and the mirror has "
+    "not begun to copy the new one: nothing can be compared"
+)
 
 
 class Difference(NamedTuple):
@@ -60,6 +70,7 @@ class PartitionReport:
     records_one_by_one: int = 0  # of them, those in batches that are not the same
     passed_over: int = 0  # records that the other side no longer has
     not_yet: int = 0  # source offsets behind the last record that the target has
+    earlier_generations: int = 0  # target offsets of topics that the source no longer has
     difference: Difference | None = None
     unavailable: str = ""  # why it was not compared, or not to the end
 
@@ -156,18 +167,27 @@ async def verify(
     target_firsts = await _offsets(target, list(target_ends), EARLIEST, failed)
     missing |= {route.source: failed[route.target] for route in routes if route.target in failed}
     source_firsts = await _offsets(source, list(source_ends), EARLIEST, missing)
+    copies = await find_copies(source, target, routes)
     reports = []
-    for ours, theirs in routes:
+    for route in routes:
+        ours, theirs = route
         if ours in missing:
             reports.append(PartitionReport(ours, unavailable=missing[ours]))
             continue
+        first, report = target_firsts[theirs], PartitionReport(ours)
+        base = copies[route].target_start if route in copies else 0
+        start = max(first, base)
+        report.earlier_generations = start - first
         logs = (
             _Log(source, ours, source_firsts[ours], source_ends[ours]),
-            _Log(target, theirs, target_firsts[theirs], target_ends[theirs]),
+            _Log(target, theirs, start, target_ends[theirs]),
         )
-        report = PartitionReport(ours)
-        later = source_firsts[ours] > 0, target_firsts[theirs] > 0
-        await _compare(report, *logs, later=later)
+        # The target begins later if it has deleted a part of this generation.
+        later = source_firsts[ours] > 0, first > base
+        if route in copies and copies[route].is_of_former_source:
+            report.difference = Difference(-1, first, NOT_COPIED_YET)
+        else:
+            await _compare(report, *logs, later=later)
         reports.append(report)
     return reports
 

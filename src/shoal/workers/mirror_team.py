@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Final
 
 from shoal.client.client import Client
+from shoal.client.errors import ClientError
 from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.copier import Copier
 from shoal.mirror.copy.throttle import divide_limit
+from shoal.mirror.flow import COMPARE_IDS_EVERY_S
 from shoal.mirror.intake import Counts
 from shoal.mirror.routes import Route
 from shoal.mirror.starting import Starter
@@ -72,6 +74,8 @@ class MirrorTeam:
         self._ended = asyncio.Event()
         self._errors: dict[str, str] = {}
         self.refused: dict[str, ShoalError] = {}
+        # Workers compare topic ids themselves; the driver does at every refresh.
+        self.changed = asyncio.Event()
 
     @property
     def routes(self) -> list[Route]:
@@ -133,6 +137,7 @@ class MirrorTeam:
             deliveries={k: v for report in reports for k, v in report.deliveries.items()},
             partitions=partitions,
             paused=self._paused,
+            notices=tuple(notice for report in reports for notice in report.notices),
         )
 
     def _spec(self, name: str) -> WorkerSpec:
@@ -220,20 +225,36 @@ async def copy_as_told(assignment: Assignment, control: WorkerControl) -> None:
 async def _obey(copier: Copier, control: WorkerControl) -> None:
     """Carry out what the driver says until it says stop; report in between."""
     number = 0
+    look_at_s = 0.0
     while not control.stopping():
         order = control.told
         control.news.clear()
         if order is not None:
+            now_s = time.monotonic()
             if order["number"] != number:
                 copier.limit_rate(order["max_bytes_per_s"])
                 await copier.assign(_route(each) for each in order["routes"])
-                number = order["number"]
+                number, look_at_s = order["number"], now_s + COMPARE_IDS_EVERY_S
+            elif copier.changed.is_set() or now_s >= look_at_s:
+                await _assign_again(copier, [_route(each) for each in order["routes"]])
+                look_at_s = time.monotonic() + COMPARE_IDS_EVERY_S
             (copier.pause if order["paused"] else copier.resume)()
             if order["paused"]:
                 await copier.look_at_ends()
         _report(copier, control, number)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.news.wait(), REPORT_EVERY_S)
+
+
+async def _assign_again(copier: Copier, routes: list[Route]) -> None:
+    """Begin again what has another topic now, or was refused; what fails is tried again."""
+    copier.changed.clear()
+    try:
+        await copier.compare_ids()
+        await copier.assign(routes)
+    except ClientError as error:
+        _log.warning("topics cannot be looked at: %s", error)
+        await asyncio.sleep(REPORT_EVERY_S)
 
 
 def _report(copier: Copier, control: WorkerControl, number: int) -> None:

@@ -162,7 +162,7 @@ EVENTS: Final = {
             "deleted and created again with records of somebody else",
             _LOUD,
         ),
-        Event("target-deleted", _T, "deleted", _LOUD | _COPIED),
+        Event("target-deleted", _T, "deleted", _COPIED),
         Event("target-grown", _T, "a partition is added", _COPIED),
         Event("target-start-moved", _T, "records are deleted at its start", _COPIED),
         Event("target-truncated", _T, "the disk loses copied records", _LOUD | _COPIED),
