@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
+from shoal.lite.high_watermarks import HIGH_WATERMARKS
 from shoal.lite.log.ended import Ended
 from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.settings import LogSettings
-from shoal.lite.replicas import HIGH_WATERMARKS
 from support.lite_clusters import (
     await_values,
     create_topic,

@@ -1,16 +1,31 @@
 """When a segment ends, and how long it is kept."""
 
+import asyncio
+import os
+import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from shoal.lite.cluster import LiteCluster
+from shoal.lite.configs import Layers
+from shoal.lite.controller.records import PartitionRecord, TopicRecord
+from shoal.lite.controller.requests import Request
+from shoal.lite.controller.state import ClusterState
 from shoal.lite.log.ended import Ended
+from shoal.lite.log.flushing import RECOVERY_POINT
+from shoal.lite.log.header import unpack_header
+from shoal.lite.log.offline import LogOffline
 from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.retention import KeptSegment, expired_before
 from shoal.lite.log.settings import LogSettings
+from shoal.lite.log.start_offset import START_CHECKPOINT
+from shoal.lite.replicas import Replicas
 from support.lite_batches import NOW_MS, append, batch_of, everything_in
 from support.lite_clusters import create_topic, eventually, partition_of, read, send
 
@@ -98,16 +113,23 @@ def test_an_empty_segment_stays() -> None:
     assert expired_before(segments[1:], settings, committed=10, now_ms=4000) is None
 
 
+def delete_expired(log: PartitionLog, now_ms: int, *, high_watermark: int) -> None:
+    job = log.due_expiry(now_ms, high_watermark=high_watermark)
+    assert job is not None
+    job.run()
+    log.expired(job)
+
+
 def test_expired_segments_are_gone_also_the_one_that_is_written_to(tmp_path: Path) -> None:
     settings = LogSettings(segment_ms=1000, retention_ms=5000)
     log = PartitionLog(tmp_path, settings, ended=Ended.CLEANLY)
     for number in range(6):
         append(log, batch_of(b"%d" % number, timestamp_ms=NOW_MS + 1001 * number))
-    log.delete_expired(NOW_MS + 5500, high_watermark=6)
+    delete_expired(log, NOW_MS + 5500, high_watermark=6)
     assert (log.start_offset, everything_in(log)) == (1, [b"1", b"2", b"3", b"4", b"5"])
-    log.delete_expired(NOW_MS + 20_000, high_watermark=3)
+    delete_expired(log, NOW_MS + 20_000, high_watermark=3)
     assert (log.start_offset, bases(tmp_path)) == (3, [3, 4, 5])
-    log.delete_expired(NOW_MS + 20_000, high_watermark=6)
+    delete_expired(log, NOW_MS + 20_000, high_watermark=6)
     assert (log.start_offset, log.end_offset, bases(tmp_path)) == (6, 6, [6])
     append(log, batch_of(b"next"))
     assert everything_in(log) == [b"next"]
@@ -128,7 +150,11 @@ def test_a_cluster_deletes_what_has_expired_on_all_replicas() -> None:
         def segments_of(broker_id: int) -> list[int]:
             return bases(cluster.log_dirs()[broker_id] / "t-0")
 
-        eventually(lambda: all(min(segments_of(broker_id)) > 0 for broker_id in (1, 2, 3)))
+        def is_short(broker_id: int) -> bool:
+            logs = sorted((cluster.log_dirs()[broker_id] / "t-0").glob("*.log"))
+            return sum(path.stat().st_size for path in logs[1:]) < 400
+
+        eventually(lambda: all(is_short(broker_id) for broker_id in (1, 2, 3)))
         eventually(lambda: len({tuple(segments_of(broker_id)) for broker_id in (1, 2, 3)}) == 1)
         kept = read(cluster, "t")[0]
         assert kept == values[-len(kept) :]
@@ -145,3 +171,107 @@ def test_a_broker_that_has_just_started_deletes_nothing_yet() -> None:
         # Longer than two of the broker's looks at its logs.
         time.sleep(2.5)
         assert read(cluster, "t")[0] == [b"old"]
+
+
+def expiring(folder: Path) -> PartitionLog:
+    """A log of six segments with one record each, all of which have expired."""
+    settings = LogSettings(segment_ms=1000, retention_ms=1)
+    log = PartitionLog(folder, settings, ended=Ended.CLEANLY)
+    for number in range(6):
+        append(log, batch_of(b"%d" % number, timestamp_ms=NOW_MS + 1001 * number))
+    return log
+
+
+Step = Callable[[PartitionLog], None]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "start", "end"),
+    [
+        (lambda _: None, 4, 6),
+        (lambda log: log.delete_before(2), 2, 6),
+        (lambda log: log.delete_before(5), 5, 6),
+        (lambda log: log.truncate_to(3), 0, 3),
+        (lambda log: log.truncate_to(5), 0, 5),
+        (lambda log: log.truncate_fully(9), 9, 9),
+    ],
+)
+@pytest.mark.parametrize("is_before_the_write", [True, False])
+def test_expiry_never_overrides_what_happens_to_the_log_meanwhile(
+    tmp_path: Path, meanwhile: Step, start: int, end: int, *, is_before_the_write: bool
+) -> None:
+    log = expiring(tmp_path)
+    job = log.due_expiry(NOW_MS + 60_000, high_watermark=4)
+    assert job is not None
+    assert job.offset == 4
+    if is_before_the_write:
+        meanwhile(log)
+        job.run()
+    else:
+        job.run()
+        meanwhile(log)
+    log.expired(job)
+    assert (log.start_offset, log.end_offset) == (start, end)
+    log.close()
+    again = PartitionLog(tmp_path, log.settings, ended=Ended.CLEANLY)
+    assert (again.start_offset, again.end_offset) == (start, end)
+    assert everything_in(again) == [b"%d" % number for number in range(start, min(end, 6))]
+    again.close()
+
+
+def test_expiry_writes_nothing_to_a_log_that_is_deleted(tmp_path: Path) -> None:
+    log = expiring(tmp_path / "t-0")
+    job = log.due_expiry(NOW_MS + 60_000, high_watermark=6)
+    flush = log.due_flush(NOW_MS)
+    assert job is not None
+    assert flush is not None
+    log.abandon()
+    (tmp_path / "t-0").rename(tmp_path / "t-0-delete")
+    anew = PartitionLog(tmp_path / "t-0", log.settings, ended=Ended.CLEANLY)
+    append(anew, batch_of(b"new"))
+    job.run()
+    with pytest.raises(LogOffline):
+        log.expired(job)
+    log.flushed(flush)
+    assert not (tmp_path / "t-0" / START_CHECKPOINT).exists()
+    assert not (tmp_path / "t-0" / RECOVERY_POINT).exists()
+    assert everything_in(anew) == [b"new"]
+    anew.close()
+
+
+async def test_what_has_expired_is_forced_to_the_disk_outside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_count = 20
+    state = ClusterState()
+    state.apply(TopicRecord(UUID(int=1), "t"))
+    for index in range(log_count):
+        state.apply(PartitionRecord(UUID(int=1), index, (1,), (1,), 1, 0, 0))
+    static = {"log.retention.check.interval.ms": "10", "log.retention.ms": "1"}
+    layers = Layers(dynamic={}, dynamic_default={}, static=static)
+    replicas = Replicas(1, tmp_path, submit)
+    replicas.open(state, layers, Ended.CLEANLY)
+    for partition in replicas.partitions.values():
+        view = memoryview(batch_of(b"old", timestamp_ms=1))
+        header = unpack_header(view)
+        partition.append(view, header, acks=-1, timeout_ms=0, on_acked=lambda _: None)
+    in_loop: list[int] = []
+    threads: list[int] = []
+
+    def sync(descriptor: int) -> None:
+        (in_loop if threading.current_thread() is threading.main_thread() else threads).append(1)
+        os.fsync(descriptor)
+
+    monkeypatch.setattr("shoal.lite.log.files.sync", sync)
+    for _ in range(6000):
+        if all(p.log.start_offset == 1 for p in replicas.partitions.values()):
+            break
+        await asyncio.sleep(0.01)
+    assert {p.log.start_offset for p in replicas.partitions.values()} == {1}
+    assert not in_loop
+    assert len(threads) >= 2 * log_count
+    await replicas.close()
+
+
+async def submit(_: Request[Any]) -> None:
+    """A controller that takes note of everything."""

@@ -1,5 +1,6 @@
 """Logs of a broker that cannot be opened for a while, and what becomes of them."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +9,20 @@ from uuid import UUID
 
 import pytest
 
+from shoal.lite.codes import Refused
 from shoal.lite.configs import Layers
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord, TopicRecord
+from shoal.lite.controller.records import (
+    NO_LEADER,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+    TopicRemovedRecord,
+)
 from shoal.lite.controller.requests import Request
 from shoal.lite.controller.state import ClusterState
+from shoal.lite.high_watermarks import HIGH_WATERMARKS
 from shoal.lite.log.ended import Ended
-from shoal.lite.replicas import HIGH_WATERMARKS, Replicas
+from shoal.lite.replicas import Replicas
 from shoal.model.topics import TopicPartition
 from support.lite_batches import append, batch_of, everything_in
 
@@ -104,4 +113,111 @@ async def test_a_loss_that_was_told_is_not_told_again(tmp_path: Path) -> None:
     # Whoever comes after a kill now finds no trace of it.
     assert "t 0 0" in marks.read_text()
     assert not second.partitions[FIRST].log.cut_mark.is_set
+    await second.close()
+
+
+BIG = 500
+NAMESAKE = TopicPartition("again", 0)
+
+
+def changed_by(state: ClusterState, *records: Record) -> list[PartitionRecord]:
+    for record in records:
+        state.apply(record)
+    return [record for record in records if isinstance(record, PartitionRecord)]
+
+
+def new_topic(number: int, name: str, partitions: int) -> list[Record]:
+    topic_id = UUID(int=number)
+    return [
+        TopicRecord(topic_id, name),
+        *(PartitionRecord(topic_id, i, (1,), (1,), 1, 0, 0) for i in range(partitions)),
+    ]
+
+
+def folders_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_dir()}
+
+
+async def drained(replicas: Replicas, count: int) -> None:
+    for _ in range(60_000):
+        if len(replicas.partitions) == count:
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"{len(replicas.partitions)} replicas are open, not {count}")
+
+
+@pytest.mark.parametrize("is_in_one_batch", [True, False])
+async def test_a_topic_made_anew_while_many_wait_has_nothing_of_the_old_one(
+    tmp_path: Path, *, is_in_one_batch: bool
+) -> None:
+    state = ClusterState()
+    changed_by(state, *new_topic(1, "again", 1))
+    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    old = replicas.partitions[NAMESAKE]
+    append(old.log, batch_of(b"old", timestamp_ms=1))
+    batches: list[list[Record]] = [
+        new_topic(2, "big", BIG),
+        [TopicRemovedRecord(UUID(int=1))],
+        new_topic(3, "again", 1),
+    ]
+    if is_in_one_batch:
+        batches = [[record for batch in batches for record in batch]]
+    for batch in batches:
+        replicas.follow(state, LAYERS, changed_by(state, *batch))
+        assert replicas.partitions.get(NAMESAKE) is not old or batch is batches[0]
+    assert len(replicas.partitions) < BIG
+    # Nothing is written to the old log from now on, by whoever still holds it.
+    with pytest.raises(Refused):
+        append(old.log, batch_of(b"late", timestamp_ms=1))
+    with pytest.raises(Refused):
+        old.log.read(0, 1000, upper_offset=1)
+    await drained(replicas, BIG + 1)
+    new = replicas.partitions[NAMESAKE]
+    assert (new.log.end_offset, new.high_watermark, new.record.topic_id) == (0, 0, UUID(int=3))
+    append(new.log, batch_of(b"new", timestamp_ms=1))
+    assert everything_in(new.log) == [b"new"]
+    replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=2))))
+    assert list(replicas.partitions) == [NAMESAKE]
+    await replicas.close()
+    # What was not removed by then goes at the next start.
+    after = opened(tmp_path, state, Ended.CLEANLY)
+    assert folders_in(tmp_path) == {"again-0"}
+    assert everything_in(after.partitions[NAMESAKE].log) == [b"new"]
+    await after.close()
+
+
+async def test_work_on_many_partitions_leaves_turns_for_others(tmp_path: Path) -> None:
+    state = ClusterState()
+    changed_by(state, *new_topic(1, "again", 1))
+    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    turns = 0
+    replicas.follow(state, LAYERS, changed_by(state, *new_topic(2, "big", BIG)))
+    while len(replicas.partitions) < BIG + 1:
+        await asyncio.sleep(0)
+        turns += 1
+    # To open a log takes a third of a millisecond at the very least.
+    assert turns >= 5
+    # A new leader of a replica that is open does not wait behind those that are to be opened.
+    records = new_topic(3, "bigger", BIG)
+    moved = PartitionRecord(UUID(int=1), 0, (1,), (1,), 1, 1, 1)
+    replicas.follow(state, LAYERS, changed_by(state, *records, moved))
+    assert replicas.partitions[NAMESAKE].replica.role.leader_epoch == 1
+    assert len(replicas.partitions) < 2 * BIG + 1
+    await replicas.close()
+
+
+async def test_one_that_cannot_be_opened_is_forgotten_with_its_topic(tmp_path: Path) -> None:
+    first = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    write(first, b"old")
+    await first.close()
+    trouble = obstacle(tmp_path)
+    second = opened(tmp_path, state_of(1), Ended.CLEANLY)
+    assert second.offline.keys() == {FIRST}
+    trouble.rmdir()
+    # Deleted and made anew within one change of the metadata.
+    made_anew = state_of(2)
+    second.follow(made_anew, LAYERS, made_anew.partitions())
+    assert not second.offline
+    assert second.partitions[FIRST].high_watermark == 0
+    assert everything_in(second.partitions[FIRST].log) == []
     await second.close()

@@ -63,6 +63,8 @@ class NodeStatus:
     # Replicas that are offline there, with the reason; of very many only some, see the count.
     offline: dict[str, str]
     offline_count: int
+    # The most CPU time for which its event loop gave nobody else a turn.
+    longest_hold_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from shoal.lite.controller.requests import (
     Registered,
     Request,
 )
-from shoal.lite.controller.state import ALL_BROKERS, ClusterState, Topic
+from shoal.lite.controller.state import ALL_BROKERS, MIRROR, TOPIC, ClusterState, Topic
 from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
 from shoal.lite.fetch_sessions import FetchSessions
@@ -161,6 +161,7 @@ class BrokerCore:
         self._is_all_new = False
         self._changed.clear()
         self._follow_coordinators()
+        self.replicas.on_opened = self._follow_coordinators
         if losses := self.replicas.losses():
             try:
                 await self._submitted(losses)
@@ -358,7 +359,7 @@ class BrokerCore:
             if isinstance(record, PartitionRecord):
                 self._changed.add(record.key)
             elif isinstance(record, ConfigRecord):
-                self._is_all_new = True
+                self._note_config(record)
         if begins_anew:
             # A snapshot does not say what was deleted.
             self._deleted_topics |= {
@@ -368,6 +369,12 @@ class BrokerCore:
             }
         if self._is_following:
             self._follow()
+
+    def _note_config(self, record: ConfigRecord) -> None:
+        if record.owner_kind not in {TOPIC, MIRROR}:
+            self._is_all_new = True
+        elif record.owner_kind == TOPIC and (topic := self.state.topics.get(record.owner)):
+            self._changed.update(partition.key for partition in topic.partitions.values())
 
     def _follow(self) -> None:
         if self._is_all_new:

@@ -4,6 +4,8 @@ Rules of this file:
 - The leader decides what has expired; followers hear of its log's start with their next fetch.
 - What is forced to the disk is forced by a thread, one log after the other; those who write and
   read go on meanwhile.
+- Expiry goes through the logs in slices, and rests after each log from which something goes:
+  followers do the same to theirs, and must keep up while thousands expire at once.
 - Disks that fail are told to the controller again and again until it has heard.
 - An unexpected error of one partition holds back no other; the timer continues after any error.
 """
@@ -19,12 +21,16 @@ from shoal.lite.log.offline import LogOffline
 from shoal.lite.log.partition_log import PartitionLog
 from shoal.lite.log.segment import wall_ms
 from shoal.lite.partition import Partition
+from shoal.lite.sliced_work import SLICE_S
 from shoal.runtime.tasks import RepeatingCall, call_every, log_only, record_failure, run_once
 
 _TICK_S = 1.0
 _LEAST_TICK_S = 0.01
 # How often producers are looked at that have not written for long.
 _PRODUCERS_S = 600.0
+# How long expiry rests after a log, in times of what that log took; and at most.
+_REST_RATIO = 3.0
+_LONGEST_REST_S = 0.2
 _logger = logging.getLogger(__name__)
 
 
@@ -42,6 +48,7 @@ class Housekeeper:
         # Nothing is deleted at once: whoever brings old records can read them, or keep them longer.
         self._checked_s = self._producers_checked_s = asyncio.get_running_loop().time()
         self._flushing: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
 
     def configure(self, retention_check_ms: int) -> None:
         """Follow `log.retention.check.interval.ms`."""
@@ -62,36 +69,76 @@ class Housekeeper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.wait([self._expiring])
         if self._flushing is not None:
             await self._flushing
 
     def _tick(self) -> None:
         now_s = asyncio.get_running_loop().time()
+        for partition in list(self._partitions.values()):
+            if partition.log.offline_reason is not None:
+                self._on_failed(partition)
+        if self._expiring is None or self._expiring.done():
+            self._begin_expiry(now_s)
+        if self._flushing is None or self._flushing.done():
+            self._begin_flush()
+
+    # What expires
+
+    def _begin_expiry(self, now_s: float) -> None:
         retains = now_s - self._checked_s >= self._retention_s
         if retains:
             self._checked_s = now_s
         forgets = now_s - self._producers_checked_s >= _PRODUCERS_S
         if forgets:
             self._producers_checked_s = now_s
-        for partition in list(self._partitions.values()):
+        if retains or forgets:
+            work = self._expire_all(retains=retains, forgets=forgets)
+            # What was left out is looked at next time.
+            self._expiring = run_once("expiry", work, on_failure=log_only)
+
+    async def _expire_all(self, *, retains: bool, forgets: bool) -> None:
+        loop = asyncio.get_running_loop()
+        slice_ends_s = loop.time() + SLICE_S
+        for key in list(self._partitions):
+            partition = self._partitions.get(key)
+            if partition is None:
+                continue
             try:
-                if retains:
-                    self._expire(partition)
                 if forgets:
                     partition.log.expire_producers(wall_ms())
+                if retains:
+                    await self._expire(partition)
             except LogOffline as offline:
                 _logger.warning("%r: %s", partition, offline)
             except Exception as error:  # noqa: BLE001 - the other partitions have their turn
                 record_failure("housekeeping of a partition", error, f"{partition!r}: tried again")
-            if partition.log.offline_reason is not None:
-                self._on_failed(partition)
-        if self._flushing is None or self._flushing.done():
-            self._begin_flush()
+            if loop.time() >= slice_ends_s:
+                await asyncio.sleep(0)
+                slice_ends_s = loop.time() + SLICE_S
 
-    def _expire(self, partition: Partition) -> None:
-        leader = partition.replica.leader
-        if leader is not None:
-            partition.log.delete_expired(wall_ms(), high_watermark=leader.high_watermark)
+    async def _expire(self, partition: Partition) -> None:
+        leader, log = partition.replica.leader, partition.log
+        if leader is None or log.offline_reason is not None:
+            return
+        job = log.due_expiry(wall_ms(), high_watermark=leader.high_watermark)
+        if job is None:
+            return
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            await asyncio.to_thread(job.run)
+        except OSError as error:
+            if not partition.is_gone:
+                log.go_offline("shortened", error)
+        else:
+            # Who leads no more may be cut by the next leader, and does as that one says.
+            if not partition.is_gone and partition.replica.leader is leader:
+                log.expired(job)
+        rest_s = min(_REST_RATIO * (loop.time() - began_s), _LONGEST_REST_S)
+        await asyncio.sleep(rest_s)
 
     def _begin_flush(self) -> None:
         now_ms = wall_ms()

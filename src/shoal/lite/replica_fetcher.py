@@ -6,8 +6,9 @@ Rules of this file:
 - The first request names all of them, the next ones only those that have moved (KIP-227): the
   leader remembers the others.
 - When partitions come or change, the request that is held knows nothing of them: the connection
-  is dropped and made again, which is cheap, and they need not wait. After that, and after
-  anything that goes wrong with a partition, all are named again.
+  is dropped and made again, which is cheap, and they need not wait. After that all are named
+  again. So they are after anything that goes wrong with a partition, but for an error that the
+  leader has told: it has forgotten that partition then, which is named again alone when it may be.
 - The fetcher ends when nothing follows its leader any more. After an unexpected error it starts
   again, with a new connection and a full fetch; an error of one partition stops only that one.
 - A leader that cannot be reached, or hangs up, is asked again after a pause that doubles.
@@ -90,7 +91,9 @@ class ReplicaFetcher:
         self._session_epoch = FULL_EPOCH
         self._known: dict[Key, _Asked] = {}
         self._named: list[_Asked] = []
-        # When one that failed may be asked for again.
+        # Those that the leader knows nothing of: they failed, and may be asked for again later.
+        self._absent: dict[Key, Partition] = {}
+        # When the first of them may be.
         self._retry_ms: int | None = None
         # How long to wait after the next connection that fails.
         self._pause_s = _RECONNECT.first_s
@@ -118,7 +121,9 @@ class ReplicaFetcher:
             if self._changed.is_set():
                 self._changed.clear()
                 self._begin_anew()
-            if self._session_epoch == FULL_EPOCH:
+            if self._session_epoch != FULL_EPOCH:
+                self._name_returning()
+            else:
                 self._name_all()
                 if not self._known:
                     await self._pause(self._left_ms(_IDLE_MS) / 1000)
@@ -146,17 +151,25 @@ class ReplicaFetcher:
 
     def _name_all(self) -> None:
         self._known = {}
+        self._named = []
+        partitions = self._followers_of(self.leader.node_id)
+        self._absent = {(p.record.topic_id.int, p.record.partition): p for p in partitions}
+        self._name_returning()
+
+    def _name_returning(self) -> None:
+        """Name those that failed and may be asked for again, beside what is named anyway."""
         self._retry_ms = None
         now_ms = monotonic_ms()
-        for partition in self._followers_of(self.leader.node_id):
+        absent, self._absent = self._absent, {}
+        for key, partition in absent.items():
             fetch = _next_fetch(partition, now_ms)
             follower = partition.replica.follower
             if fetch is not None:
-                key = partition.record.topic_id.int, partition.record.partition
                 self._known[key] = (partition, fetch)
+                self._named.append(self._known[key])
             elif follower is not None and (retry_ms := follower.next_deadline_ms()) is not None:
+                self._absent[key] = partition
                 self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
-        self._named = list(self._known.values())
 
     def _left_ms(self, most_ms: int) -> int:
         """How long until a follower may try again, at most so long."""
@@ -211,7 +224,7 @@ class ReplicaFetcher:
         """Do as the leader says, and note what to say next."""
         self._named = []
         now_ms = monotonic_ms()
-        is_well = self._session_id != NO_SESSION_ID and self._left_ms(_IDLE_MS) > 1
+        is_well = self._session_id != NO_SESSION_ID
         for fetched in answers:
             if fetched.topic_id is None:
                 continue
@@ -222,7 +235,11 @@ class ReplicaFetcher:
             partition, fetch = known
             self._hand_over(partition, fetch, fetched)
             following = _next_fetch(partition, now_ms)
-            if fetched.error_code or following is None:
+            if fetched.error_code:
+                # The leader says it once and knows nothing of the partition from then on.
+                del self._known[key]
+                self._absent[key] = partition
+            elif following is None:
                 is_well = False
             elif following != fetch:
                 self._known[key] = (partition, following)

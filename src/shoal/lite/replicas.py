@@ -9,6 +9,11 @@ Rules of this file:
   has everything: it is cut at the damage, and what is missing is fetched.
 - A folder that belongs to no replica of this broker is what a crash left of a deletion; it is
   removed at start.
+- Work on many partitions is done in slices, so that heartbeats and other partitions have their
+  turn. A replica that is not wanted any more is let go of at once: nothing of it is served, and
+  nothing is written to it. Those that are open hear of new leaders next, then new ones are
+  opened; until its turn a new one has no replica here, which clients take for a new leader's
+  delay. Folders are deleted by a thread.
 - High watermarks are written down now and then: a replica that starts, and is the last one,
   serves what was committed. One that is too low is always safe.
 """
@@ -30,6 +35,8 @@ from shoal.lite.controller import requests
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.dial import Peer
+from shoal.lite.folder_removal import FolderRemover, is_doomed
+from shoal.lite.high_watermarks import HighWatermarks
 from shoal.lite.housekeeping import Housekeeper
 from shoal.lite.log.end_marks import EndMarks
 from shoal.lite.log.ended import Ended
@@ -48,6 +55,7 @@ from shoal.lite.partition import Partition
 from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
+from shoal.lite.sliced_work import LEAST_AT_ONCE, SlicedWork
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import (
     OnFailure,
@@ -59,9 +67,10 @@ from shoal.runtime.tasks import (
 )
 
 PARTITION_METADATA = "partition.metadata"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-_DELETED_SUFFIX = "-delete"
 _CHECKPOINT_S = 1.0
+# While many replicas are opened: after so long those that are open begin to fetch. It costs each
+# leader a look at all that follow it.
+_STEER_S = 0.5
 # How long a leader that hung up is suspected. The controller knows within milliseconds.
 _SUSPICION_S = 0.2
 # A new leader may hear of itself later than its followers do, and writes wait for them.
@@ -85,7 +94,21 @@ class Replicas:
         self._submit = submit
         self._is_open = False
         self._ended = Ended.CLEANLY
-        self._written_marks = _read_marks(folder / HIGH_WATERMARKS)
+        self._high_watermarks = HighWatermarks(folder)
+        # What the metadata said last.
+        self._state = ClusterState()
+        self._layers = Layers(dynamic={}, dynamic_default={}, static={})
+        # Replicas by the ids of their topics, also those that are offline.
+        self._by_topic: dict[UUID, set[TopicPartition]] = {}
+        # Topics whose folders lie where those of new ones may have to be, by partition.
+        self._doomed: dict[TopicPartition, UUID] = {}
+        self._reconciling: SlicedWork[TopicPartition] = SlicedWork(
+            "following the metadata", self._reconcile, on_drained=self._followed
+        )
+        self._steered_s = 0.0
+        self._remover = FolderRemover()
+        # Called when replicas were opened later than the metadata came.
+        self.on_opened: Callable[[], None] = lambda: None
         self._end_marks: EndMarks
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: set[tuple[UUID, int]] = set()
@@ -111,7 +134,7 @@ class Replicas:
         if ended is Ended.UNKNOWN:
             # The power may have taken the cut of a log and left its old tail. What was committed
             # below a mark is then not what is there; a leader tells anew how far it goes.
-            self._written_marks.clear()
+            self._high_watermarks.forget_all()
         self.follow(state, layers, state.partitions())
         self._end_marks.keep(
             {record.key for record in state.partitions() if self.broker_id in record.replicas}
@@ -124,14 +147,14 @@ class Replicas:
         self._ended = Ended.CLEANLY
         self._is_open = True
         self._checkpoint_timer = call_every(
-            "high watermark checkpoint", lambda: _CHECKPOINT_S, self._write_marks
+            "high watermark checkpoint", lambda: _CHECKPOINT_S, self._write_marks_soon
         )
         self._housekeeper.start()
 
     def _has_lost(self, key: TopicPartition, partition: Partition) -> bool:
         """Whether there is less in a log than there was when the last process ended."""
         log = partition.log
-        return log.cut_mark.is_set or log.end_offset < self._written_marks.get(key, 0)
+        return log.cut_mark.is_set or log.end_offset < self._high_watermarks.of(key)
 
     def losses(self) -> requests.ReportLosses | None:
         """To be told before this broker is counted on: whoever has more should lead."""
@@ -151,24 +174,55 @@ class Replicas:
     def follow(
         self, state: ClusterState, layers: Layers, changed: Iterable[PartitionRecord]
     ) -> None:
-        """Do what the metadata says about these partitions."""
+        """Do what the metadata says about these partitions: of many, the rest soon."""
+        self._state, self._layers = state, layers
         self.live_epochs.clear()
         self.live_epochs.update(state.live_epochs())
-        self._remove_deleted(state)
-        for record in list(changed):
-            name = state.topic_names[record.topic_id]
-            key = TopicPartition(name, record.partition)
+        gone = self._let_go_of_deleted()
+        opened: list[TopicPartition] = []
+        closed: list[TopicPartition] = []
+        for record in changed:
+            key = TopicPartition(state.topic_names[record.topic_id], record.partition)
             if self.broker_id not in record.replicas:
-                self._remove(key)
+                if self._let_go(key, record.topic_id):
+                    gone.append(key)
+            elif key in self.partitions:
+                opened.append(key)
             else:
-                self._try_to_follow(state, layers, key, record)
-        self._steer_fetchers(state, layers)
+                closed.append(key)
+        keys = [*opened, *closed, *gone]
+        # At a start nobody is served yet, and what comes next counts on all replicas.
+        is_at_once = len(keys) <= LEAST_AT_ONCE or not self._is_open
+        self._reconciling.add(keys, least=len(keys) if is_at_once else 1)
         self._housekeeper.configure(layers.integer("log.retention.check.interval.ms"))
         self._cleaner.configure(
             layers.integer("log.cleaner.backoff.ms"), is_enabled=layers.flag("log.cleaner.enable")
         )
+        self._steer()
+
+    def _steer(self) -> None:
+        """What was said of partitions counts from now on."""
+        self._steer_fetchers(self._state, self._layers)
         self._on_followed.set()
         self._on_followed.clear()
+
+    def _followed(self) -> None:
+        """Partitions had their turn later than the metadata came."""
+        now_s = asyncio.get_running_loop().time()
+        if self._reconciling.is_idle or now_s >= self._steered_s + _STEER_S:
+            self._steered_s = now_s
+            self._steer()
+            self.on_opened()
+
+    def _reconcile(self, key: TopicPartition) -> None:
+        """Make what is here of a partition what the metadata says now."""
+        if (topic_id := self._doomed.pop(key, None)) is not None:
+            # Out of the way first, so that a topic of the same name finds no trace of it.
+            self._remover.take(self._folder / str(key), topic_id)
+        topic = self._state.topics.get(key.topic)
+        record = None if topic is None else topic.partitions.get(key.partition)
+        if record is not None and self.broker_id in record.replicas:
+            self._try_to_follow(self._state, self._layers, key, record)
 
     def _try_to_follow(
         self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
@@ -195,6 +249,7 @@ class Replicas:
         )
         partition = self.partitions.get(key)
         if partition is None:
+            self._by_topic.setdefault(record.topic_id, set()).add(key)
             log = self._opened(key, record, rules.log)
             if log is None:
                 return
@@ -205,7 +260,7 @@ class Replicas:
                 record=record,
                 rules=rules,
                 settings=settings,
-                high_watermark=self._written_marks.get(key, 0),
+                high_watermark=self._high_watermarks.of(key),
             )
         partition.configure(rules)
         partition.assign(record, settings)
@@ -254,26 +309,34 @@ class Replicas:
         (folder / RECOVERY_POINT).unlink(missing_ok=True)
         return True
 
-    def _remove_deleted(self, state: ClusterState) -> None:
-        for key, partition in list(self.partitions.items()):
-            if partition.record.topic_id not in state.topic_names:
-                self._remove(key)
-        for key in [key for key in self.offline if key.topic not in state.topics]:
-            del self.offline[key]
+    def _let_go_of_deleted(self) -> list[TopicPartition]:
+        """Let go of the replicas of topics that are gone, also if one has the name again."""
+        return [
+            key
+            for topic_id in self._by_topic.keys() - self._state.topic_names.keys()
+            for key in list(self._by_topic[topic_id])
+            if self._let_go(key, topic_id)
+        ]
 
-    def _remove(self, key: TopicPartition) -> None:
+    def _let_go(self, key: TopicPartition, topic_id: UUID) -> bool:
+        """Neither serve a replica nor write to it from now on; whether its folder has to go."""
+        keys = self._by_topic.get(topic_id, set())
+        if key not in keys:
+            return False
+        keys.discard(key)
+        if not keys:
+            del self._by_topic[topic_id]
+        self._high_watermarks.forget(key)
+        # One that could not be opened: its folder goes when the name is used again.
+        self.offline.pop(key, None)
         partition = self.partitions.pop(key, None)
         if partition is None:
-            return
+            return False
         partition.leave()
-        partition.log.close()
-        self._written_marks.pop(key, None)
+        partition.log.abandon()
         self._end_marks.drop(partition.record.key)
-        # Out of the way first, so that a topic of the same name finds no trace of it.
-        folder = partition.log.folder
-        doomed = folder.with_name(f"{folder.name}.{partition.record.topic_id.hex}{_DELETED_SUFFIX}")
-        folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        self._doomed[key] = topic_id
+        return True
 
     def _remove_strays(self, state: ClusterState) -> None:
         for folder in self._folder.iterdir():
@@ -282,7 +345,7 @@ class Replicas:
                 shutil.rmtree(folder)
 
     def _is_stray(self, state: ClusterState, folder: Path) -> bool:
-        if folder.name.endswith(_DELETED_SUFFIX):
+        if is_doomed(folder):
             return True
         if (topic_id := _topic_id_in(folder)) is None:
             return False
@@ -326,7 +389,8 @@ class Replicas:
         self._followed_anew.add(partition.record.leader)
 
     def on_failed(self, partition: Partition) -> None:
-        self._report_failure(partition.record.key)
+        if not partition.is_gone:
+            self._report_failure(partition.record.key)
 
     def _report_failure(self, key: tuple[UUID, int]) -> None:
         if key not in self._failed:
@@ -411,22 +475,19 @@ class Replicas:
     # High watermarks
 
     def _write_marks(self) -> None:
-        marks = {key: partition.high_watermark for key, partition in self.partitions.items()}
-        if marks == self._written_marks:
-            return
-        lines = [f"{key.topic} {key.partition} {mark}" for key, mark in marks.items()]
-        content = "\n".join(["0", str(len(lines)), *lines, ""]).encode()
-        try:
-            replace_file(self._folder / HIGH_WATERMARKS, content, durable=False)
-        except OSError as error:
-            _logger.warning("the high watermarks could not be written down: %s", error)
-        else:
-            self._written_marks = marks
+        self._high_watermarks.write(self._marks())
+
+    def _write_marks_soon(self) -> None:
+        self._high_watermarks.write_soon(self._marks())
+
+    def _marks(self) -> dict[TopicPartition, int]:
+        return {key: partition.high_watermark for key, partition in self.partitions.items()}
 
     # The end
 
     async def close(self) -> bool:
         """Bring everything to the disk and let go of it; says whether that worked."""
+        self._reconciling.stop()
         await self._housekeeper.stop()
         await self._cleaner.stop()
         if self._checkpoint_timer is not None:
@@ -435,9 +496,12 @@ class Replicas:
             await fetcher.close()
         for task in list(self._tasks):
             task.cancel()
+        await self._remover.stop()
         self._write_marks()
         is_clean = not self.offline
-        for partition in self.partitions.values():
+        while self.partitions:
+            # Out of reach before it is closed: clients are served while the others are.
+            partition = self.partitions.pop(next(iter(self.partitions)))
             partition.leave()
             try:
                 partition.log.flush()
@@ -445,6 +509,7 @@ class Replicas:
             except (LogOffline, *FILE_ERRORS):
                 is_clean = False
                 _logger.exception("%r was not closed cleanly", partition)
+            await asyncio.sleep(0)
         try:
             self._end_marks.close()
         except OSError:
@@ -469,17 +534,6 @@ class Replicas:
             message = "This server does not host this topic-partition."
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
         return partition
-
-
-def _read_marks(path: Path) -> dict[TopicPartition, int]:
-    """What was written down; nothing if that cannot be read, which is safe."""
-    marks = {}
-    with suppress(OSError, ValueError):
-        for line in path.read_text().split("\n")[2:]:
-            if line:
-                topic, index, mark = line.split(" ")
-                marks[TopicPartition(topic, int(index))] = int(mark)
-    return marks
 
 
 def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:

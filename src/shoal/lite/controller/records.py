@@ -171,6 +171,7 @@ _CLASSES: dict[str, type[Record]] = {
 
 _ENCODER = json.JSONEncoder(default=str, separators=(",", ":"), check_circular=False)
 _FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}
+_TYPES = {cls: {field.name: field.type for field in fields(cls)} for cls in _CLASSES.values()}
 
 
 def encode_record(record: Record) -> bytes:
@@ -187,7 +188,7 @@ def decode_record(data: bytes) -> Record:
         cls = _CLASSES[body.pop("type")]
         if body.pop("version") != VERSION:
             raise UnknownRecord(f"a {cls.type!r} record of a newer version of shoal")
-        types = {field.name: field.type for field in fields(cls)}
+        types = _TYPES[cls]
         known = body.keys() & types.keys()
         return cls(**{name: _restored(types[name], body[name]) for name in known})
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -26,6 +26,7 @@ from shoal.lite.faults.links import LINKS, Link, Way
 from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.log.disk import DiskFault, set_fault
 from shoal.model.errors import ConfigError
+from shoal.runtime.loop_watch import LoopWatch
 from shoal.runtime.tasks import call_every, inject_failure
 
 _READ_BYTES = 65536
@@ -161,15 +162,17 @@ class NodeEnd:
         # Without a supervisor this process ends anyway.
         self._lines = Lines(end, self._on_line, lambda: None)
         requests.on_hit = self._tell_hit
+        self._watch = LoopWatch()
         self._lines.receive()
         self._reporting = call_every("health report", lambda: REPORT_EVERY_S, self._report_health)
 
     def close(self) -> None:
         self._reporting.cancel()
+        self._watch.close()
         self._lines.close()
 
     def _report_health(self) -> None:
-        health = describe_health(self._offline_replicas)
+        health = describe_health(self._offline_replicas, self._watch.longest_hold_ms)
         if health != self._health:
             self._health = health
             self._lines.send(health=health)

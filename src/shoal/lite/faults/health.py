@@ -1,4 +1,4 @@
-"""What a node reports to its supervisor: background work that failed, and replicas offline.
+"""What a node reports to its supervisor: failed background work, replicas offline, long holds.
 
 Rules of this file:
 - A report says everything, not what has changed, and is sent when it differs from the last one.
@@ -19,16 +19,17 @@ _LONGEST_REASON = 300
 OfflineReplicas = Callable[[], Mapping[str, str]]
 
 
-def describe_health(offline_replicas: OfflineReplicas) -> dict[str, Any]:
-    """A report of this process."""
+def describe_health(offline_replicas: OfflineReplicas, longest_hold_ms: int) -> dict[str, Any]:
+    """A report of this process; `longest_hold_ms` as `LoopWatch` has it."""
     offline = offline_replicas()
     named = sorted(offline)[:_MOST_NAMED]
     return {
         "failures": {each.name: each.count for each in failure_counts()},
         "offline": {name: offline[name][:_LONGEST_REASON] for name in named},
         "offline_count": len(offline),
+        "longest_hold_ms": longest_hold_ms,
     }
 
 
 def empty_health() -> dict[str, Any]:
-    return {"failures": {}, "offline": {}, "offline_count": 0}
+    return {"failures": {}, "offline": {}, "offline_count": 0, "longest_hold_ms": 0}

@@ -52,17 +52,16 @@ from shoal.lite.log.header import (
 from shoal.lite.log.offline import LogOffline, describe_failure, offline_if
 from shoal.lite.log.producer_state import EndedTransaction, ProducerStates
 from shoal.lite.log.replaying import marker_in, record_marker, replay, restored_producers
-from shoal.lite.log.retention import KeptSegment, expired_before
+from shoal.lite.log.retention import expired_before, kept_segments
 from shoal.lite.log.scan import LARGEST_RELATIVE_OFFSET
 from shoal.lite.log.segment import Segment, bases_from_start, place_of, wall_ms
 from shoal.lite.log.settings import LogSettings
 from shoal.lite.log.slices import NOTHING, LogSlice
 from shoal.lite.log.snapshots import Snapshots
+from shoal.lite.log.start_offset import StartCheckpoint, StartJob
 from shoal.lite.log.units import UNITS_MARK, half_unit_start, units_of
 from shoal.wire.batch import CONTINUED_BIT, CONTROL_BIT, LENGTH_END
 from shoal.wire.fetch import AbortedTransaction
-
-START_CHECKPOINT = "log-start-offset-checkpoint"
 
 _EXPIRY_CHECK_MS = 600_000
 _logger = logging.getLogger(__name__)
@@ -97,6 +96,7 @@ class PartitionLog:
         self.lacks_begin = False
         self._segments: list[Segment] = []
         self._snapshots = Snapshots(folder)
+        self._start = StartCheckpoint(folder)
         self._expiry_checked_ms = 0
         self._has_units = False
         # Whether segments may end before the next one begins, because they were compacted.
@@ -113,8 +113,8 @@ class PartitionLog:
 
     def _recover(self, ended: Ended) -> None:
         finish_swaps(self.folder)
-        if (path := self.folder / START_CHECKPOINT).exists():
-            [(_, self.start_offset)] = decode_checkpoint(path.read_bytes(), source=str(path))
+        if (written := self._start.read()) is not None:
+            self.start_offset = written
         if not self._read_epochs(ended):
             # Nothing can be trusted without the epochs of its records.
             ended = Ended.UNKNOWN
@@ -514,6 +514,9 @@ class PartitionLog:
         if offset < self.start_offset or (offset == self.start_offset and not self.lacks_begin):
             return
         self._start_at(offset)
+        self._drop_before(offset)
+
+    def _drop_before(self, offset: int) -> None:
         if offset == self.end_offset and self._segments[-1].size:
             self._roll()
         while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
@@ -524,22 +527,27 @@ class PartitionLog:
             self._write_epochs()
 
     def _start_at(self, offset: int) -> None:
-        replace_file(self.folder / START_CHECKPOINT, encode_checkpoint([(0, offset)]))
+        self._start.write(offset)
         self.start_offset = offset
         self.lacks_begin = False
 
-    def delete_expired(self, now_ms: int, *, high_watermark: int) -> None:
-        """Delete what `retention.ms` and `retention.bytes` do not keep, in whole segments."""
+    def due_expiry(self, now_ms: int, *, high_watermark: int) -> StartJob | None:
+        """What retention does not keep; to be run, maybe elsewhere, and told by `expired`."""
         self.require_online()
-        bounds = [*(segment.base_offset for segment in self._segments[1:]), self.end_offset]
-        kept = [
-            KeptSegment(bound, segment.size, segment.newest_ms)
-            for segment, bound in zip(self._segments, bounds, strict=True)
-        ]
+        kept = kept_segments(self._segments, self.end_offset)
         offset = expired_before(kept, self.settings, committed=high_watermark, now_ms=now_ms)
-        if offset is not None and offset > self.start_offset:
-            _logger.info("%s: expired before %d", self.folder.name, offset)
-            self.delete_before(offset)
+        if offset is None or offset <= self.start_offset:
+            return None
+        _logger.info("%s: expired before %d", self.folder.name, offset)
+        return self._start.begin(offset)
+
+    @offline_if("shortened")
+    def expired(self, job: StartJob) -> None:
+        """A job is done: its records go, unless the log has changed so that it does not hold."""
+        self.require_online()
+        if self._start.take(job):
+            self.start_offset, self.lacks_begin = job.offset, False
+            self._drop_before(job.offset)
 
     # Compacting
 
@@ -593,6 +601,7 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Cut the log behind the last batch that ends below `offset`; the same for its epochs."""
         self.require_online()
+        self._start.hold(self.start_offset)
         # Before the batches go: an epoch that is only in the history would be taken for true.
         if self.epochs.cut_end(offset):
             self._write_epochs()
@@ -630,6 +639,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Write the indexes and let go of the files. A log that is offline is left as it is."""
+        self._start.forget()
         if self.offline_reason is None and self._segments:
             self._snapshots.write(self.end_offset, self.producers)
         for segment in self._segments:
@@ -637,6 +647,17 @@ class PartitionLog:
                 segment.close()
             else:
                 segment.abandon()
+        self._segments = []
+
+    def abandon(self) -> None:
+        """Let go of the files and write nothing more: they are about to be deleted."""
+        if self.offline_reason is None:
+            self.offline_reason = f"{self.folder.name} is deleted"
+        self._start.forget()
+        # A flush that is under way must not note how far it came: see `StartCheckpoint`.
+        self._flusher.cut([])
+        for segment in self._segments:
+            segment.abandon()
         self._segments = []
 
     def require_online(self) -> None:

@@ -1,4 +1,4 @@
-"""Which segments have been kept for long enough. Pure.
+"""Which segments have been kept for long enough. Pure: nothing is read, nothing is deleted.
 
 Apache Kafka's rules:
 - Segments go whole, the oldest first, up to the first that has to stay. Nothing goes that is
@@ -11,6 +11,7 @@ Apache Kafka's rules:
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from shoal.lite.log.segment import Segment
 from shoal.lite.log.settings import LogSettings
 
 UNLIMITED = -1
@@ -22,6 +23,15 @@ class KeptSegment(NamedTuple):
     end_offset: int
     size_bytes: int
     newest_ms: int
+
+
+def kept_segments(segments: Sequence[Segment], end_offset: int) -> list[KeptSegment]:
+    """The segments of a log that ends at an offset."""
+    bounds = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    return [
+        KeptSegment(bound, segment.size, segment.newest_ms)
+        for segment, bound in zip(segments, bounds, strict=True)
+    ]
 
 
 def expired_before(

@@ -30,6 +30,8 @@ _PORT = struct.Struct(">H")
 _NO_TAGS = b"\x00"
 # How many records of a snapshot share a batch.
 _SNAPSHOT_BATCH_RECORDS = 1000
+# From so many records on a batch is not encoded for each node again.
+_LARGE_RECORDS = 100
 
 _CONTROL_TYPES = {
     EntryKind.LEADER_CHANGE: ControlType.LEADER_CHANGE,
@@ -41,8 +43,29 @@ _KINDS: dict[int, EntryKind] = {control: kind for kind, control in _CONTROL_TYPE
 # Entries
 
 
-def encode_entry(entry: Entry, base_offset: int) -> bytearray:
-    """The batch of an entry that begins at `base_offset`."""
+class _LastEncoded:
+    """The batch of the last large entry: it is written once, and sent to every node."""
+
+    def __init__(self) -> None:
+        self.entry: Entry | None = None
+        self.base_offset = 0
+        self.batch = b""
+
+
+_last = _LastEncoded()
+
+
+def encode_entry(entry: Entry, base_offset: int) -> bytes | bytearray:
+    """The batch of an entry that begins at `base_offset`; not to be changed."""
+    if entry.count < _LARGE_RECORDS:
+        return _encoded(entry, base_offset)
+    if _last.entry is not entry or _last.base_offset != base_offset:
+        _last.batch = bytes(_encoded(entry, base_offset))
+        _last.entry, _last.base_offset = entry, base_offset
+    return _last.batch
+
+
+def _encoded(entry: Entry, base_offset: int) -> bytearray:
     control = _CONTROL_TYPES.get(entry.kind)
     key = None if control is None else _CONTROL_KEY.pack(0, control)
     return encode_batch(
