@@ -25,7 +25,9 @@ QUICK = [
     ("source-grown", RUNNING, COMPARE_AND_APPEND),
     ("source-start-passed", STOPPED, TRANSACTIONAL),
     ("source-timestamps", RUNNING, IDEMPOTENT),
-    ("target-deleted", STOPPED, TRANSACTIONAL),
+    ("source-recreated", RUNNING, IDEMPOTENT),
+    ("target-recreated", RUNNING, TRANSACTIONAL),
+    ("checkpoint-deleted", RUNNING, IDEMPOTENT),
     ("target-recreated-foreign", STOPPED, AT_LEAST_ONCE),
 ]
 
