@@ -229,9 +229,12 @@ def test_damage_of_a_leader_stays_in_its_partition(cluster: LiteCluster, name: s
         load.goes_on()
         if not situation.goes_offline:
             assert offline_at(cluster, LEADER) == {}
-            assert partition_of(cluster, "victim").leader == LEADER
+            # A broker that was restarted may be given its share of leaderships meanwhile.
+            if situation.meet is not follow_from_the_start:
+                assert partition_of(cluster, "victim").leader == LEADER
         # The bystander was led and replicated as before.
-        assert partition_of(cluster, "bystander").leader == LEADER
+        if situation.meet is not follow_from_the_start:
+            assert partition_of(cluster, "bystander").leader == LEADER
         eventually(lambda: in_sync(cluster, "bystander") == EVERYONE)
     load.check(cluster)
     if situation.meet is not expire:
