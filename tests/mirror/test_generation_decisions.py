@@ -179,3 +179,15 @@ def test_a_new_generation_begins_behind_the_former_one_with_the_same_producer() 
     assert (new.identity, new.sequence, new.mirror_epoch) == (known.identity, 40, 3)
     # Epochs of another topic say nothing about this one.
     assert new.source_epoch == -1
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_no_start_continues_behind_a_hole_of_the_target(delivery: str) -> None:
+    known = replace(KNOWN, delivery=delivery, target_lost=True)
+    # However much was written behind it since.
+    for end in (50, 100, 900):
+        decision = _decide(known, SAME_SOURCE, replace(SAME_TARGET, end=end))
+        assert decision.action is REFUSE
+        assert "has lost records" in decision.reason
+        assert decision.remedy
+    assert _decide(known, SAME_SOURCE, EMPTY).action is NEW_TARGET

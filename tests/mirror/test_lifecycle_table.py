@@ -180,6 +180,11 @@ JUDGEMENTS = {
         GREEN,
         Outcome.SILENT,
     ),
+    "somebody else's, counted": (
+        Observed(ALL, [*ALL, *seen("x")], {"x": Fate.FOREIGN}),
+        Said(lag=0, counts={"displaced": 1}),
+        Outcome.ANNOUNCED,
+    ),
     "nobody knows whose": (Observed(ALL, [*ALL, *seen("y")]), GREEN, Outcome.SILENT),
 }
 

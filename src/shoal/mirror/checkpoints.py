@@ -92,6 +92,8 @@ class Checkpoint:
     generation_target_offset: int = 0
     # The source offset at which this copy began; -1 where an older version did not write it.
     began_at: int = -1
+    # The target has lost records that it acknowledged: no start continues behind the hole.
+    target_lost: bool = False
 
     @property
     def identity(self) -> Identity:

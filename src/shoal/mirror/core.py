@@ -159,6 +159,8 @@ class PartitionMirror(Intake):
     waiting: ShoalError | None = None
     is_waiting: bool = False
     suspicion: tuple[str, str] | None = None  # reason to park, and its remedy
+    # A batch of ours stands behind a hole at the target: the checkpoint must say so.
+    has_lost_target: bool = False
     epochs: ReadEpochs = field(
         default_factory=ReadEpochs
     )  # of the leaders that wrote what was read
@@ -412,6 +414,7 @@ class PartitionMirror(Intake):
     def clear_suspicion(self) -> None:
         """The target's topic is the one that it was."""
         if self.suspicion is not None:
+            self.has_lost_target = self._fell_back_to >= 0
             self.park(*self.suspicion)
             self.suspicion = None
 

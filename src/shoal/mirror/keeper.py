@@ -103,7 +103,11 @@ class CheckpointKeeper:
         followed = {mirror.target: mirror.offsets for mirror in mirrors if mirror.offsets}
         for mirror in mirrors:
             old = self._written[mirror.target]
+            if mirror.suspicion is not None:
+                continue  # whether what it wrote last counts is not known yet
             new = replace(old, **mirror.mark._asdict(), **epochs_below(mirror, mirror.done))
+            if mirror.has_lost_target:
+                new = replace(old, target_lost=True)
             if new != old:
                 moved[mirror.target] = new
                 if mirror.offsets is not None:

@@ -335,12 +335,35 @@ class TransactionLane:
         if end < position:
             return f"it had {position} offsets and ends at {end}: records are gone"
         first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+        if first < position and await self._is_aborted(tp, position - 1):
+            return f"offset {position - 1} is of an aborted transaction now: records are gone"
         position = max(first, position)
         while position < end:
             found, position = await self._data_from(tp, position)
             if found is not None:
                 return f"somebody else has written to it, at offset {found}"
         return None
+
+    async def _is_aborted(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether an offset that was committed is part of an aborted batch.
+
+        That is so where the log lost what it had there, and a later transaction failed.
+        """
+
+        async def attempt() -> bool:
+            part = (await self._target.fetch({tp: offset}, isolation="read_committed"))[tp]
+            if part.error_code == Code.OFFSET_OUT_OF_RANGE:
+                return False  # deleted meanwhile
+            if part.error_code != Code.NONE:
+                raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
+            sieve = Sieve(part.aborted)
+            standings = ((batch, sieve.judge(batch)) for batch in iter_batches(part.records))
+            return any(
+                standing is Standing.ABORTED and batch.base_offset <= offset <= batch.last_offset
+                for batch, standing in standings
+            )
+
+        return await self._target.retrying(attempt)
 
     async def _data_from(self, tp: TopicPartition, position: int) -> tuple[int | None, int]:
         """The first offset of committed data in a part of the log, and the end of that part."""
@@ -427,14 +450,7 @@ class TransactionLane:
         session.begin()
         async with asyncio.timeout(STALL_S):
             sent = await self._send(session)
-        for mirror, outgoing, result in sent:
-            async with asyncio.timeout(STALL_S):
-                outcome = await result
-            if outcome.is_ok:
-                mirror.written(outgoing, outcome)
-            else:
-                self._refused(mirror, outgoing, outcome)
-                raise outcome.error(mirror.target)
+        await self._take_outcomes(sent)
         positions = {
             mirror.target: replace(
                 self._checkpoints[mirror.target],
@@ -465,6 +481,28 @@ class TransactionLane:
         # In turn, so that none waits for the others.
         self._mirrors = [*self._mirrors[1:], *self._mirrors[:1]]
         return sum(outgoing.batch.size for _, outgoing, _ in sent)
+
+    async def _take_outcomes(self, sent: Sent) -> None:
+        """What became of the batches of a transaction; raises if one was not written.
+
+        Batches that are written all the same are looked at too: their offsets show whether the
+        target has lost records, which those of an aborted transaction would hide.
+        """
+        failure: ClientError | TimeoutError | None = None
+        for mirror, outgoing, result in sent:
+            if failure is not None and not result.done():
+                continue
+            try:
+                async with asyncio.timeout(STALL_S):
+                    outcome = await result
+                if not outcome.is_ok:
+                    self._refused(mirror, outgoing, outcome)
+                    raise outcome.error(mirror.target)
+                mirror.written(outgoing, outcome)
+            except (ClientError, TimeoutError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     async def _send(self, session: TransactionalSession) -> Sent:
         sent: Sent = []

@@ -24,6 +24,7 @@ class RepeatingMirror(PartitionMirror):
     """The state of one partition."""
 
     in_flight_limit: int = 1
+    _has_placed: bool = False  # before that, what an earlier start wrote last may be ahead
 
     def _number(self, outgoing: Outgoing) -> None:
         prepare(outgoing.batch, NOBODY, NO_SEQUENCE)
@@ -31,12 +32,15 @@ class RepeatingMirror(PartitionMirror):
         self._enqueue(outgoing)
 
     def _placed(self, outgoing: Outgoing) -> None:
-        # A batch that is not where it was expected may stand behind its own first copy.
         if outgoing.target_offset >= 0:
             if outgoing.target_offset < self.target_offset:
                 self._fall_back(outgoing.target_offset)
             elif outgoing.target_offset > self.target_offset:
                 self._fell_back_to = -1  # who wrote what is between is not known
+                # One that was sent again may stand behind its own first copy.
+                if self._has_placed and outgoing.tries == 1:
+                    self._displaced(outgoing.target_offset, self.target_offset)
+            self._has_placed = True
             self.target_offset = outgoing.target_offset
             self._map(outgoing.spans)
             self.target_offset += outgoing.batch.record_count

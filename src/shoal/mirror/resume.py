@@ -417,6 +417,21 @@ class Resume:
             await asyncio.sleep(_SECOND_LOOK_S if last is None and written else _LOOK_EVERY_S)
             seen = end
 
+    async def await_written(self, tp: TopicPartition, checkpoint: Checkpoint) -> None:
+        """Refuse a target partition that ends below what was written, once it had time to settle.
+
+        For a delivery that has no sequences to compare.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLE_S
+        while True:
+            end = (await self._target.list_offsets({tp: LATEST}))[tp].offset
+            if end >= checkpoint.target_offset:
+                return
+            if loop.time() > deadline:
+                raise _strange(tp, checkpoint, end, None)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
     async def _last_sequence(self, tp: TopicPartition, identity: Identity) -> int | None:
         async def attempt() -> int | None:
             return await last_sequence_of(self._target, tp, identity)

@@ -224,6 +224,8 @@ class Starter:
                 self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
             first = await resume.known(routes)
+            for route, each in first.items():
+                await resume.await_written(route.target, each)
             begun = {route: self._repeating(route, each) for route, each in first.items()}
         else:
             starts = await resume.starts(routes)

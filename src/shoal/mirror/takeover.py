@@ -50,6 +50,13 @@ class TakeOver:
         is_settled = answer.is_ok or answer.is_mismatch
         end = answer.log_end if is_settled else await self._end(tp, _wish(checkpoint))
         is_new = checkpoint.mirror_epoch == 0
+        if end < checkpoint.target_offset and not is_new:
+            raise ConfigError(
+                f"the target's partition {tp} is not as this mirror left it: it had "
+                f"{checkpoint.target_offset} offsets and ends at {end}: records are gone",
+                remedy="compare both with `shoal mirror verify`, then delete the target's topic: "
+                "it is filled again",
+            )
         if end < checkpoint.target_offset or (is_new and end > checkpoint.source_offset):
             raise ConfigError(
                 f"the target's partition {tp} ends at {end}; "

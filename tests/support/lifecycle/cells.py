@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 class Outcome(StrEnum):
     # Everything that the source has (or had when it was copied) is at the target, in order.
     COPIED = "copied"
-    # Copied, and what differs is counted in the status: records lost or truncated at the source.
+    # Copied, and what differs is counted in the status: records that the source lost, or that
+    # somebody else wrote.
     ANNOUNCED = "announced"
     PARKED = "parked"  # the status shows a reason for the partition, with a remedy
     REFUSED = "refused"  # the topic, or the start, with a message and a remedy
@@ -160,7 +161,8 @@ EVENTS: Final = {
             "target-recreated-foreign",
             _T,
             "deleted and created again with records of somebody else",
-            _LOUD,
+            _LOUD | {Outcome.ANNOUNCED},
+            _PARKS,
         ),
         Event("target-deleted", _T, "deleted", _COPIED),
         Event("target-grown", _T, "a partition is added", _COPIED),

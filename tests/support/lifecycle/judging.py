@@ -5,8 +5,8 @@ Rules:
   its fate, which the play knows because it made it so.
 - The target must have what the source has, and what the source deleted after it was copied; each
   record once, in order and with its timestamp.
-- Truncated records that are at the target, and records that were deleted before they were
-  copied, must be counted in the status.
+- Truncated records that are at the target, records of somebody else there, and records that were
+  deleted before they were copied must be counted in the status.
 - A topic that is parked or refused is judged by its reason and remedy. Duplicates and a wrong
   order are defects all the same.
 """
@@ -115,8 +115,8 @@ def _missing(observed: Observed, source: list[Seen], there: list[str]) -> str:
     if missing:
         return _list("missing at the target", missing)
     expected = {seen.identity for seen in source} | set(fates)
-    foreign = [x for x in there if x not in expected or fates.get(x) is Fate.FOREIGN]
-    return _list("not of the source", foreign) if foreign else ""
+    unknown = [x for x in there if x not in expected]
+    return _list("not of the source", unknown) if unknown else ""
 
 
 def _judge_counts(
@@ -130,12 +130,16 @@ def _judge_counts(
         x for x, fate in fates.items() if fate is Fate.TRUNCATED and x in present and x not in has
     ]
     lost = [x for x, fate in fates.items() if fate is Fate.LOST and x not in present]
+    foreign = [x for x, fate in fates.items() if fate is Fate.FOREIGN and x in present]
+    if foreign and not was_announced and not said.counts.get("displaced"):
+        return Verdict(Outcome.SILENT, _list("of somebody else", foreign))
     if truncated and not was_announced and not said.counts.get("truncated"):
         return Verdict(Outcome.SILENT, _list("truncated, still at the target", truncated))
     if lost and not was_announced and not said.counts.get("lost"):
         return Verdict(Outcome.SILENT, _list("lost before they were copied", lost))
-    if truncated or lost:
-        return Verdict(Outcome.ANNOUNCED, f"{len(truncated)} truncated, {len(lost)} lost")
+    if truncated or lost or foreign:
+        extra = len(truncated) + len(foreign)
+        return Verdict(Outcome.ANNOUNCED, f"{extra} too many, {len(lost)} lost")
     return Verdict(Outcome.COPIED)
 
 

@@ -23,7 +23,7 @@ Afterwards the mirror is stopped and started with more records, and the outcome 
 `shoal mirror verify`, and a reader that is confluent-kafka alone and knows what was sent.
 
 - **copied**: the target has what the source has, in order, once where the delivery promises it
-- **announced**: copied, and what was lost or truncated at the source is counted in the status
+- **announced**: copied, and what the source lost, or somebody else wrote, is counted in the status
 - **parked**: the status shows a reason and a remedy for the partition
 - **refused**: the topic, or the start, with a message and a remedy
 

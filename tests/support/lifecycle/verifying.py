@@ -58,7 +58,7 @@ def reconcile(verdict: Verdict, compared: Compared | None, *, has_repeats: bool)
         return Verdict(Outcome.WRONG, f"copied, but verify says: {said}")
     if verdict.outcome in (Outcome.SILENT, Outcome.STUCK) and is_same:
         return Verdict(verdict.outcome, f"{verdict.detail}; verify finds no difference")
-    has_phantoms = verdict.outcome is Outcome.ANNOUNCED and "0 truncated" not in verdict.detail
-    if has_phantoms and is_same:
+    has_too_many = verdict.outcome is Outcome.ANNOUNCED and not verdict.detail.startswith("0 ")
+    if has_too_many and is_same:
         return Verdict(Outcome.WRONG, f"{verdict.detail}, but verify finds no difference")
     return verdict

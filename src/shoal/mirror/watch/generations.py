@@ -8,6 +8,7 @@ A topic is known by its id. Another id is another *generation*: never a continua
     yes     another, empty       any                 copy the source again from where it began
     yes     another, with data   any                 refuse, unless this process wrote the data
     yes     the same             the same            continue
+    yes     the same, with loss  any                 refuse
     yes     the same             another             copy it from its start, behind the old one;
                                                      refuse where offsets are kept
     yes     the same             another cluster's   refuse
@@ -124,6 +125,14 @@ def decide(
         return _into_other_target(route, known, source, target)
     if (refusal := _refuse_other_owner(route, known, source, wanted_delivery)) is not None:
         return refusal
+    if known.target_lost:
+        return Decision(
+            Action.REFUSE,
+            f"the target's partition {route.target} has lost records that it acknowledged, which "
+            "this mirror noticed at an earlier start",
+            "compare both with `shoal mirror verify`, then delete the target's topic: it is "
+            "filled again",
+        )
     return _from_source(route, known, source, target)
 
 

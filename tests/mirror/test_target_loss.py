@@ -1,0 +1,162 @@
+"""A target that has lost records which it acknowledged: parked or refused, also after a restart."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from shoal.lite.cluster import LiteCluster
+from shoal.mirror import resume
+from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.config import MirrorConfig, MirrorLimits, TopicRules
+from shoal.mirror.copy.throttle import Throttle
+from shoal.mirror.lane import TransactionLane
+from shoal.mirror.resume import Resume
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import iter_batches
+from support.mirror_copies import config_of, fill, make_topic, mirror_all, values_of
+from support.mirror_runs import client, make, running
+from support.topic_reader import SILENT
+
+DELIVERIES = ["at-least-once", "idempotent", "transactional", "compare-and-append"]
+
+
+@pytest.fixture(autouse=True)
+def settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas of one broker need no time to agree."""
+    monkeypatch.setattr(resume, "SETTLE_S", 3.0)
+
+
+def cut_half(cluster_folder: Path, topic: str) -> None:
+    """Take the second half of a log away, as a failed disk would."""
+    (file,) = cluster_folder.glob(f"*/{topic}-0/{0:020}.log")
+    batches = list(iter_batches(memoryview(bytearray(file.read_bytes()))))
+    with file.open("r+b") as log:
+        log.truncate(sum(batch.size for batch in batches[: len(batches) // 2]))
+
+
+def _config(source: LiteCluster, target: LiteCluster, topic: str, delivery: str) -> MirrorConfig:
+    # The good topic keeps the mirror running.
+    return config_of(
+        source.bootstrap,
+        target.bootstrap,
+        *(topic, f"{topic}-good"),
+        name=topic,
+        delivery=delivery,
+        rules=TopicRules(refresh_s=0.5),
+    )
+
+
+async def _prepare(source: LiteCluster, topic: str) -> None:
+    for name in (topic, f"{topic}-good"):
+        await make_topic(source.bootstrap, name)
+        fill(source.bootstrap, name, range(100), batch_num_messages=10)
+
+
+async def _check_refused(config: MirrorConfig) -> None:
+    async with running(config) as mirror:
+        status = await mirror.until(lambda status: bool(status.refused))
+    assert "lost records" in str(status.refused[0]) or "are gone" in str(status.refused[0])
+    assert status.refused[0].remedy
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+async def test_records_lost_while_the_mirror_was_stopped_refuse_its_start(
+    tmp_path: Path, delivery: str
+) -> None:
+    with LiteCluster() as source:
+        await _prepare(source, "t")
+        with LiteCluster(directory=tmp_path) as target:
+            status = await mirror_all(_config(source, target, "t", delivery))
+            assert status.counts.records == 200
+        cut_half(tmp_path, "t")
+        fill(source.bootstrap, "t", range(100, 200))
+        with LiteCluster(directory=tmp_path) as target:
+            # Nothing is written behind the hole, at the first start or the second.
+            for _ in range(2):
+                await _check_refused(_config(source, target, "t", delivery))
+            assert len(values_of(target.bootstrap, "t", 0)) < 100
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+async def test_a_loss_that_a_running_mirror_met_outlives_its_restart(
+    tmp_path: Path, delivery: str
+) -> None:
+    with LiteCluster() as source, LiteCluster(directory=tmp_path) as target:
+        await _prepare(source, "t")
+        config = _config(source, target, "t", delivery)
+        async with running(config) as mirror:
+            await mirror.copied(200)
+            await asyncio.to_thread(target.kill, 1)
+            cut_half(tmp_path, "t")
+            await asyncio.to_thread(target.restart, 1)
+            # One batch that is longer than what was lost: the end alone does not tell.
+            fill(source.bootstrap, "t", range(100, 400), batch_num_messages=500, linger_ms=200)
+            status = await mirror.until(lambda status: bool(status.parked))
+        assert "lost records" in str(status.parked[0]) or "no longer has" in str(status.parked[0])
+        await _check_refused(config)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+async def test_records_of_somebody_else_are_counted(
+    source: LiteCluster, target: LiteCluster, delivery: str
+) -> None:
+    topic = f"shared-{delivery}"
+    await _prepare(source, topic)
+    async with running(_config(source, target, topic, delivery)) as mirror:
+        await mirror.copied(200)
+        fill(target.bootstrap, topic, [999])
+        fill(source.bootstrap, topic, range(100, 200))
+        status = await mirror.copied(300)
+    assert status.counts.displaced == 1
+    assert status.parked == ()
+
+
+async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
+    target: LiteCluster,
+) -> None:
+    await make(target.bootstrap, "aborted")
+    settings = {"bootstrap.servers": target.bootstrap, "transactional.id": "a", **SILENT}
+    with Producer(settings) as producer:
+        producer.init_transactions(30)
+        for number in range(2):
+            producer.begin_transaction()
+            for _ in range(20):
+                producer.produce("aborted", b"value", partition=0)
+            assert producer.flush(30) == 0
+            if number:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+    tp = TopicPartition("aborted", 0)
+    async with client(target.bootstrap) as connected:
+        await connected.metadata(["aborted"])
+        topic = CheckpointTopic(connected, "aborted")
+        lane = TransactionLane(
+            connected,
+            topic,
+            Resume(connected, connected, {}),
+            limits=MirrorLimits(),
+            throttle=Throttle(0),
+        )
+        # Committed up to 20, and aborted from 21 to 40.
+        assert await lane._strange(tp, _checkpoint(20)) is None
+        assert "are gone" in (await lane._strange(tp, _checkpoint(31)) or "")
+        assert "are gone" in (await lane._strange(tp, _checkpoint(41)) or "")
+
+
+def _checkpoint(target_offset: int) -> Checkpoint:
+    return Checkpoint("cluster", None, None, "transactional", target_offset, target_offset)
+
+
+async def test_a_refused_start_names_the_partition(target: LiteCluster) -> None:
+    await make(target.bootstrap, "short")
+    tp = TopicPartition("short", 0)
+    async with client(target.bootstrap) as connected:
+        await connected.metadata(["short"])
+        found = Resume(connected, connected, {})
+        with pytest.raises(ConfigError, match="short-0 is not as this mirror left it"):
+            await found.await_written(tp, _checkpoint(5))
+        await found.await_written(tp, _checkpoint(0))
