@@ -10,9 +10,9 @@ from shoal.mirror.appending import AppendingMirror
 from shoal.mirror.core import Outgoing
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.batch import HEADER_SIZE
+from shoal.wire.batch import HEADER_SIZE, Batch
 from shoal.wire.compression import Codec
-from shoal.wire.records import decode_records, encode_batch
+from shoal.wire.records import Record, decode_records, encode_batch
 from support.mirror_batches import record_set, records_of, stored_batch
 
 ROOM = 1 << 20
@@ -130,3 +130,55 @@ def test_what_may_help_is_tried_again_and_what_may_not_parks() -> None:
     refused = AppendResult(Outcome.FAILED, Code.INVALID_RECORD)
     mirror.appended(mirror.next_unit(20.0, ROOM), refused, now=20.0)
     assert "refuses the batches from 0 on" in str(mirror.parked)
+
+
+def _taken_over(tail: bytearray, *, end: int) -> AppendingMirror:
+    mirror = _mirror(position=Batch(memoryview(tail)).base_offset)
+    mirror.tail, mirror.there_until, mirror.agreed_end = Batch(memoryview(tail)), end, 2
+    mirror.target_offset = end
+    return mirror
+
+
+def test_a_start_passes_over_what_the_target_has() -> None:
+    mirror = _taken_over(stored_batch(40, 3), end=43)
+    assert mirror.mark[::2] == (40, 2)  # nothing is compared yet: the next start does it again
+    _feed(mirror, stored_batch(40, 3, codec=Codec.ZSTD, producer_id=9), stored_batch(43, 2))
+    unit = mirror.next_unit(0.0, ROOM)
+    assert [out.batch.base_offset for out in unit] == [43]
+    assert mirror.appendix(unit)[:2] == (43, 4)
+    assert mirror.counts.already_there == 3
+    mirror.appended(unit, _ok(unit), now=0.0)
+    assert mirror.mark[::2] == (45, 45)
+
+
+def test_a_start_continues_inside_of_a_batch() -> None:
+    mirror = _taken_over(stored_batch(40, 3), end=43)
+    _feed(mirror, stored_batch(40, 5))
+    (out,) = mirror.next_unit(0.0, ROOM)
+    assert [record.offset for record in decode_records(out.batch)] == [43, 44]
+    assert (mirror.counts.already_there, out.is_re_encoded) == (3, True)
+
+
+def test_what_compaction_took_from_the_source_is_not_compared() -> None:
+    mirror = _taken_over(stored_batch(40, 6), end=46)
+    kept = [record for record in records_of(40, 6) if record.offset in (41, 44)]
+    _feed(mirror, encode_batch(kept, base_offset=40, keep_offsets=True, last_offset_delta=5))
+    _feed(mirror, stored_batch(46, 1))
+    assert mirror.parked is None
+    assert [out.batch.base_offset for out in mirror.next_unit(0.0, ROOM)] == [46]
+
+
+def test_deleted_records_that_the_target_has_are_not_lost() -> None:
+    mirror = _taken_over(stored_batch(40, 3), end=43)
+    mirror.lose(45)
+    assert (mirror.counts.lost, mirror.mark[::2]) == (2, (45, 43))
+
+
+def test_records_of_somebody_else_in_the_place_of_the_source_s_park() -> None:
+    records = [Record(40 + index, 0, None, b"x") for index in range(3)]
+    foreign = encode_batch(records, base_offset=40)
+    mirror = _taken_over(foreign, end=43)
+    _feed(mirror, stored_batch(40, 1), stored_batch(43, 2))
+    assert "record at offset 40 is not the source's: somebody else" in str(mirror.parked)
+    assert mirror.next_unit(0.0, ROOM) == []
+    assert mirror.mark[::2] == (40, 2)

@@ -114,6 +114,67 @@ async def test_records_of_somebody_else_are_counted(
     assert status.parked == ()
 
 
+async def _find_reason(config: MirrorConfig) -> str:
+    """Why the topic is parked or refused, once it is."""
+    async with running(config) as mirror:
+        status = await mirror.until(lambda status: bool(status.refused or status.parked))
+    (reason,) = [*status.refused, *status.parked]
+    assert reason.remedy
+    return str(reason)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "batch_num_messages"),
+    [
+        ("idempotent", 100),
+        ("transactional", 100),
+        ("compare-and-append", 100),
+        ("compare-and-append", 10),
+    ],
+)
+async def test_records_of_somebody_else_in_the_place_of_the_source_s_are_never_silent(
+    source: LiteCluster, target: LiteCluster, delivery: str, batch_num_messages: int
+) -> None:
+    topic = f"foreign-{delivery}-{batch_num_messages}"
+    await _prepare(source, topic)
+    config = _config(source, target, topic, delivery)
+    await mirror_all(config)
+    fill(target.bootstrap, topic, range(900, 920), batch_num_messages=batch_num_messages)
+    fill(source.bootstrap, topic, range(100, 120))
+    for _ in range(2):
+        assert "somebody else" in await _find_reason(config)
+    fill(source.bootstrap, topic, range(120, 150))
+    assert "somebody else" in await _find_reason(config)
+
+
+async def test_records_of_somebody_else_are_found_when_the_source_gets_so_far(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    await _prepare(source, "early")
+    config = _config(source, target, "early", "compare-and-append")
+    await mirror_all(config)
+    fill(target.bootstrap, "early", range(900, 920))
+    async with running(config) as mirror:
+        fill(source.bootstrap, "early-good", [100])
+        await mirror.copied(1)
+    fill(source.bootstrap, "early", range(100, 110))
+    assert "somebody else" in await _find_reason(config)
+
+
+async def test_a_partition_that_met_somebody_else_stays_parked_after_a_restart(
+    source: LiteCluster, target: LiteCluster
+) -> None:
+    await _prepare(source, "met")
+    config = _config(source, target, "met", "compare-and-append")
+    async with running(config) as mirror:
+        await mirror.copied(200)
+        fill(target.bootstrap, "met", range(900, 920))
+        fill(source.bootstrap, "met", range(100, 120))
+        await mirror.until(lambda status: bool(status.parked))
+    for _ in range(2):
+        assert "somebody else" in await _find_reason(config)
+
+
 async def test_aborted_records_in_the_place_of_committed_ones_are_a_loss(
     target: LiteCluster,
 ) -> None:

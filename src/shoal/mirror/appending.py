@@ -8,6 +8,9 @@ Rules:
 - After an answer that was lost, an end that is one of the lost requests' is taken for its
   success. Any other end that was not expected is somebody else's doing, and parks the partition.
 - A mirror of a higher epoch has taken over: this one stops.
+- A start reads the source again from where the target's last batch begins. What the target has is
+  passed over; a record of that batch which is not the source's parks the partition, because all
+  that somebody else wrote stands in the place of records of the source.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ from shoal.mirror.core import TOO_LARGE, Outgoing, PartitionMirror
 from shoal.mirror.deep import Group
 from shoal.mirror.offset_map import Span
 from shoal.mirror.remedies import remedy_for
-from shoal.mirror.rewrite import halves, prepare_to_append, within_limit
+from shoal.mirror.rewrite import find_difference, halves, prepare_to_append, within_limit
 from shoal.model.findings import Outcome
 from shoal.wire.batch import NO_SEQUENCE, Batch
 from shoal.wire.re_encode import trim
@@ -30,6 +33,10 @@ class AppendingMirror(PartitionMirror):
     """The state of one partition; `target_offset` is where the target's log ends."""
 
     mirror_epoch: int = 0
+    # Where the target ended at the start, and where it ended when this mirror last agreed with it:
+    # what lies between is compared with the source (`tail` is its last batch).
+    there_until: int = -1
+    agreed_end: int = -1
     _unsure: set[int] = field(default_factory=set)  # ends of requests whose answers were lost
 
     def _complete(self, batch: Batch) -> tuple[Batch | None, list[Span]]:
@@ -45,10 +52,45 @@ class AppendingMirror(PartitionMirror):
             self.counts.dropped_empty += 1
         return copy, []
 
+    @property
+    def reached_target_offset(self) -> int:
+        # A checkpoint must not agree with records that were not compared yet.
+        is_compared = self.taken_from >= self.there_until
+        return self.target_offset if is_compared else self.agreed_end
+
+    def lost_below(self, first: int) -> int:
+        return max(0, first - max(self.position, self.there_until))
+
+    def _leave_out(self, batch: Batch) -> tuple[Batch | None, bool]:
+        """What the target does not have of a batch; False if it has something else there."""
+        if batch.base_offset >= self.there_until:
+            return batch, True
+        offset = None if self.tail is None else find_difference(batch, self.tail)
+        if offset is not None:
+            self.park(
+                f"the target's record at offset {offset} is not the source's: somebody else has "
+                "written to the target, in the place of records of the source",
+                "compare both with `shoal mirror verify`, then delete the target's topic: it is "
+                "filled again",
+            )
+            return None, False
+        if batch.next_offset <= self.there_until:
+            self.counts.already_there += batch.record_count
+            return None, True
+        self.counts.split += 1
+        left = trim(batch, from_offset=self.there_until)
+        self.counts.already_there += batch.record_count - (left.record_count if left else 0)
+        return left, True
+
     def _accept(self, group: Group) -> bool:
         source_offset = group.source_offset
-        for batch in group.batches:
-            prepare_to_append(batch, max(batch.base_offset, source_offset))
+        for whole in group.batches:
+            prepare_to_append(whole, max(whole.base_offset, source_offset))
+            batch, is_good = self._leave_out(whole)
+            if not is_good:
+                return False
+            if batch is None:
+                continue
             if batch.next_offset > group.next_offset:
                 self.park(
                     f"the handler made more of the batch at {source_offset} than it had",
@@ -57,7 +99,7 @@ class AppendingMirror(PartitionMirror):
                 return False
             pieces = list(within_limit(batch, self.limit_bytes, keep_offsets=True))
             self.counts.split += len(pieces) - 1
-            is_re_encoded = group.is_re_encoded or len(pieces) > 1
+            is_re_encoded = group.is_re_encoded or batch is not whole or len(pieces) > 1
             for piece in pieces:
                 self._enqueue(self._outgoing(piece, source_offset, is_re_encoded=is_re_encoded))
                 source_offset = piece.next_offset

@@ -190,11 +190,16 @@ class PartitionMirror(Intake):
     def mark(self) -> Mark:
         """One moment at which all below was at the target, at the border of a source's batch."""
         if not self._queue:
-            return Mark(self.taken_from, self.next_sequence, self.target_offset)
+            return Mark(self.taken_from, self.next_sequence, self.reached_target_offset)
         first = self._queue[0]
         if first.is_inner:
             return self._held
         return Mark(first.source_offset, first.base_sequence, self.target_offset)
+
+    @property
+    def reached_target_offset(self) -> int:
+        """Below it the target has nothing but what was copied, as far as that is known."""
+        return self.target_offset
 
     @property
     def done(self) -> int:

@@ -394,7 +394,7 @@ class Resume:
             return Start(checkpoint, is_known=is_known)
         if tp in self.diverged:
             return Start(self._rewound(tp, checkpoint, written), is_known=is_known)
-        tail = await self._tail(tp, checkpoint, checkpoint.target_offset + written)
+        tail = await self.find_tail(tp, checkpoint, checkpoint.target_offset + written)
         _log.info("%s goes on: %d records since the checkpoint", tp, written)
         return Start(checkpoint, written, is_known, tail)
 
@@ -438,7 +438,7 @@ class Resume:
 
         return await self._target.retrying(attempt)
 
-    async def _tail(self, tp: TopicPartition, checkpoint: Checkpoint, end: int) -> Batch | None:
+    async def find_tail(self, tp: TopicPartition, checkpoint: Checkpoint, end: int) -> Batch | None:
         """The last batch below `end` if it was written since the checkpoint and is still there."""
         first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
         if end - 1 < max(first, checkpoint.target_offset):

@@ -132,5 +132,17 @@ def ends_like(batch: Batch, count: int, other: Batch) -> bool:
     return [_content(one) for one in ours[-common:]] == [_content(one) for one in theirs[-common:]]
 
 
+def find_difference(batch: Batch, other: Batch) -> int | None:
+    """The first offset at which both batches have a record, and not the same one."""
+    is_same = batch.base_offset == other.base_offset and batch.codec == other.codec
+    if is_same and batch.records == other.records:
+        return None
+    theirs = {record.offset: record for record in decode_records(other)}
+    for ours in decode_records(batch):
+        if ours.offset in theirs and _content(ours) != _content(theirs[ours.offset]):
+            return ours.offset
+    return None
+
+
 def _content(record: Record) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
     return record.key, record.value, record.headers

@@ -30,7 +30,7 @@ from shoal.mirror.re_encoded import ReEncodedFile
 from shoal.mirror.repeating import NOBODY, RepeatingMirror
 from shoal.mirror.resume import Divergence, Resume, Start
 from shoal.mirror.routes import Route
-from shoal.mirror.takeover import TakeOver
+from shoal.mirror.takeover import TakenOver, TakeOver
 from shoal.mirror.transactional import TransactionalMirror
 from shoal.mirror.watch.checkpoint_loss import CheckpointLoss
 from shoal.mirror.watch.divergence import ReadEpochs
@@ -218,8 +218,9 @@ class Starter:
         resume = self._resume
         begun: Begun
         if delivery == COMPARE_AND_APPEND:
-            first = await TakeOver(self._target, resume).starts(routes)
-            begun = {route: self._appending(route, each) for route, each in first.items()}
+            taken = await TakeOver(self._target, resume).starts(routes)
+            first = {route: each.checkpoint for route, each in taken.items()}
+            begun = {route: self._appending(route, each) for route, each in taken.items()}
             for route, mirror in begun.items():
                 self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
@@ -302,15 +303,19 @@ class Starter:
             **self._common(route, checkpoint),
         )
 
-    def _appending(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
+    def _appending(self, route: Route, taken: TakenOver) -> PartitionMirror:
+        checkpoint = taken.checkpoint
         return AppendingMirror(
             route.source,
             checkpoint.identity,
-            checkpoint.source_offset,
+            taken.position,
             Backoff(100, 1000),
             self._handler,
-            target_offset=checkpoint.target_offset,
+            target_offset=taken.end,
             mirror_epoch=checkpoint.mirror_epoch,
+            there_until=taken.end,
+            agreed_end=checkpoint.target_offset,
+            tail=taken.tail,
             **self._common(route, checkpoint, keeps_offsets=True),
         )
 

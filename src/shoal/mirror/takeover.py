@@ -3,14 +3,18 @@
 Rules:
 - A start takes each partition over under an epoch above the last one, and is told the end once
   that is on all in-sync replicas. From then on an older mirror is refused.
-- The end is the truth: all below it is from the source, at the source's own offsets. The
-  checkpoint tells whose topic it is, and how far the source was dropped on purpose behind it.
+- All below the end is from the source, at the source's own offsets, if its last batch is: nobody
+  else's records stand before it, because this delivery writes nothing behind an end that it does
+  not expect. Where the target ends behind the checkpoint, that batch is compared with the source
+  before anything is written (`shoal.mirror.appending`).
+- The checkpoint tells whose topic it is, and how far the source was dropped on purpose behind it.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from shoal.client.appending import Appendix, AppendResult
 from shoal.client.client import Client
@@ -20,8 +24,18 @@ from shoal.mirror.resume import Resume
 from shoal.mirror.routes import Route
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
+from shoal.wire.batch import Batch
 
 _log = logging.getLogger(__name__)
+
+
+class TakenOver(NamedTuple):
+    """Where one partition begins or continues."""
+
+    checkpoint: Checkpoint
+    position: int  # in the source
+    end: int  # of the target
+    tail: Batch | None = None  # the target's last batch, where it must be compared
 
 
 class TakeOver:
@@ -31,7 +45,7 @@ class TakeOver:
         self._target = target
         self._resume = resume
 
-    async def starts(self, routes: Iterable[Route]) -> dict[Route, Checkpoint]:
+    async def starts(self, routes: Iterable[Route]) -> dict[Route, TakenOver]:
         wanted = list(routes)
         known = await self._resume.known(wanted)
         # All at once; what that did not settle is asked for one by one.
@@ -45,7 +59,7 @@ class TakeOver:
 
     async def _take(
         self, tp: TopicPartition, checkpoint: Checkpoint, answer: AppendResult
-    ) -> Checkpoint:
+    ) -> TakenOver:
         epoch = checkpoint.mirror_epoch + 1
         is_settled = answer.is_ok or answer.is_mismatch
         end = answer.log_end if is_settled else await self._end(tp, _wish(checkpoint))
@@ -64,12 +78,21 @@ class TakeOver:
                 remedy="delete the target's topic, or mirror with --delivery idempotent",
             )
         _log.info("%s goes on at offset %d, as mirror of epoch %d", tp, end, epoch)
-        return replace(
-            checkpoint,
-            mirror_epoch=epoch,
-            source_offset=max(end, checkpoint.source_offset),
-            target_offset=end,
-        )
+        known = replace(checkpoint, mirror_epoch=epoch)
+        if end > checkpoint.target_offset and not is_new:
+            tail = await self._resume.find_tail(tp, checkpoint, end)
+            if tail is not None:
+                return TakenOver(known, tail.base_offset, end, tail)
+            _log.warning(
+                "%s ends at %d, and its records since %d are deleted: they cannot be compared "
+                "with the source",
+                tp,
+                end,
+                checkpoint.target_offset,
+            )
+        position = max(end, checkpoint.source_offset)
+        known = replace(known, source_offset=position, target_offset=end)
+        return TakenOver(known, position, end)
 
     async def _end(self, tp: TopicPartition, wish: Appendix) -> int:
         async def attempt() -> int:
