@@ -4,13 +4,13 @@ All cells are played by `make prove-lifecycle`.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.lifecycle.cells import Cell, Delivery, Match, Outcome, PlayKey, When
+from support.lifecycle.cells import Cell, Delivery, Match, PlayKey, When
 from support.lifecycle.events import SCRIPTS
+from support.lifecycle.planting import Planted, plant_skips
 from support.lifecycle.plays import Play, make_folder
 from support.lifecycle.worlds import World
 
@@ -74,11 +74,4 @@ def check_outcomes(world: World, key: PlayKey, delivery: Delivery) -> None:
 @pytest.mark.slow
 def test_a_planted_silent_skip_is_found(world: World) -> None:
     """A mirror that passes over batches of the topic that its pattern matches."""
-    key = PlayKey("source-retention", RUNNING)
-    script = SCRIPTS[key.event]
-    impatient = replace(script, layout=replace(script.layout, patience_s=3.0))
-    cells = cells_of(key, IDEMPOTENT, COMPARE_AND_APPEND)
-    results = Play(world, key, cells, impatient, sabotages=True).run()
-    outcomes = {(each.cell.match, each.verdict.outcome) for each in results}
-    assert outcomes == {(Match.NAME, Outcome.COPIED), (Match.PATTERN, Outcome.SILENT)}
-    assert not any(each.is_good for each in results if each.cell.match is Match.PATTERN)
+    assert plant_skips(world, [IDEMPOTENT, COMPARE_AND_APPEND]) == Planted(found=2, planted=2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from support.lifecycle.cells import ENGINES, EVENTS, Delivery, Outcome, When
+from support.lifecycle.planting import Planted
 from support.lifecycle.plays import Result
 
 _HEAD: Final = """# Proof: the lifecycle of topics and clusters under a mirror
@@ -42,6 +43,7 @@ class Section:
     planned: int
     code: str
     conditions: str
+    planted: Planted | None = None
 
 
 def write_report(path: Path, section: Section) -> None:
@@ -68,6 +70,7 @@ def format_section(section: Section) -> str:
         f"## {_TITLES[section.engine]}",
         "",
         f"{when_and_code}: {len(results)} of {section.planned} cells played, {found}.",
+        *_planted_lines(section.planted),
         "",
         f"| event | what | {' | '.join(When)} |",
         "|---|---|---|---|---|",
@@ -80,6 +83,14 @@ def format_section(section: Section) -> str:
         lines += ["", "Not allowed:", ""]
         lines += [f"- {r.cell}: {r.verdict.outcome}: {r.verdict.detail}" for r in failed]
     return "\n".join([*lines, "", section.conditions.strip()])
+
+
+def _planted_lines(planted: Planted | None) -> list[str]:
+    if planted is None:
+        return []
+    found = f"{planted.found} of {planted.planted}"
+    lines = ["", f"Mirrors that were made to skip batches silently: {found} found."]
+    return lines + [f"- not as planted: {text}" for text in planted.mistaken]
 
 
 def _summary(results: Sequence[Result], event: str, when: When) -> str:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from support.lifecycle.cells import Cell, PlayKey, group_plays
 from support.lifecycle.events import SCRIPTS
+from support.lifecycle.planting import Planted, plant_skips
 from support.lifecycle.plays import Play, Result, make_folder
 from support.lifecycle.worlds import World
 
@@ -23,6 +25,14 @@ class RunOptions:
     seed: int = 0
     limit_s: float = 0.0  # no play begins after so long; 0 for no limit
     patience: float = 1.0
+    plants: bool = False  # defects first, which the judges must find
+
+
+class Played(NamedTuple):
+    """What came of a run."""
+
+    results: list[Result]
+    planted: Planted | None = None
 
 
 def play_cells(
@@ -30,7 +40,7 @@ def play_cells(
     folder: Path,
     options: RunOptions,
     on_result: Callable[[Result], None] = lambda _: None,
-) -> list[Result]:
+) -> Played:
     """Play these cells; those for which there was no time are left out."""
     plays = list(group_plays(cells))
     # By chance, so that a run that is cut short has seen something of everything.
@@ -49,7 +59,7 @@ def play_cells(
         thread.join()
     if runner.error is not None:
         raise runner.error
-    return runner.results
+    return Played(runner.results, runner.planted)
 
 
 class _Runner:
@@ -67,12 +77,15 @@ class _Runner:
         self._lock = threading.Lock()
         self._deadline = time.monotonic() + options.limit_s if options.limit_s else float("inf")
         self.results: list[Result] = []
+        self.planted: Planted | None = None
         self.error: BaseException | None = None
 
     def work(self, number: int) -> None:
         try:
             world = World(self._options.engine, make_folder(self._folder, number))
             with world.running():
+                if self._options.plants and number == 0:
+                    self.planted = plant_skips(world, patience=self._options.patience)
                 self._play_all(world)
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for all
             self.error = self.error or error
