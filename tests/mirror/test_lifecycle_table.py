@@ -22,6 +22,7 @@ from support.lifecycle.cells import (
 from support.lifecycle.events import SCRIPTS
 from support.lifecycle.judging import Fate, Observed, Said, Seen, Verdict, judge
 from support.lifecycle.pairwise import cover_pairs, pairs_of
+from support.lifecycle.planting import Planted, count_found
 from support.lifecycle.plays import Result
 from support.lifecycle.reporting import Section, outcome_table, write_report
 from support.lifecycle.verifying import Compared, reconcile
@@ -63,6 +64,22 @@ def test_a_report_keeps_the_section_of_the_other_engine(tmp_path: Path) -> None:
     assert text.count("**0 silent**") == text.count("1 of 2 cells") == 2
     assert "1 refused" in text
     assert "1 parked" in text
+
+
+def test_a_report_states_how_many_planted_defects_were_found(tmp_path: Path) -> None:
+    silent, copied = Verdict(Outcome.SILENT, "missing"), Verdict(Outcome.COPIED)
+    by_match = {Match.NAME: copied, Match.PATTERN: silent}
+    cells = [Cell("source-grown", When.RUNNING, match, Delivery.IDEMPOTENT) for match in Match]
+    results = [Result(cell, by_match[cell.match], is_good=False) for cell in cells]
+    assert count_found(results) == Planted(found=1, planted=1)
+    assert count_found(results).is_good
+    for wrong in (copied, silent):
+        blind = count_found([Result(cell, wrong, is_good=False) for cell in cells])
+        assert not blind.is_good
+        assert len(blind.mistaken) == 1
+    path = tmp_path / "lifecycle.md"
+    write_report(path, Section("lite", results, 2, "code", "conditions", count_found(results)))
+    assert "skip batches silently: 1 of 1 found." in path.read_text()
 
 
 def test_plays_have_all_cells_once() -> None:
