@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from shoal.lite.cluster_folder import ClusterFolder
 from shoal.lite.configs import check_properties
@@ -39,6 +39,7 @@ from shoal.lite.spec import (
 from shoal.lite.trace.shiviz import merged_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
+from shoal.model.serialised import from_plain
 
 _START_PATIENCE_S = READY_PATIENCE_S + 10
 _COMMAND_PATIENCE_S = READY_PATIENCE_S + STOP_PATIENCE_S + 10
@@ -53,51 +54,47 @@ State = Literal["starting", "running", "paused", "dead"]
 class NodeStatus:
     """A broker or controller, dead or alive; a dead one has process id 0."""
 
-    id: int
-    host: str
-    port: int
-    pid: int
-    state: State
+    id: Annotated[int, "id"]
+    host: Annotated[str, "host"]
+    port: Annotated[int, "port"]
+    pid: Annotated[int, "pid"]
+    state: Annotated[State, "state"]
     # How often background work failed unexpectedly in its process, by the name of the work.
-    failures: dict[str, int]
+    failures: Annotated[dict[str, int], "failures"]
     # Replicas that are offline there, with the reason; of very many only some, see the count.
-    offline: dict[str, str]
-    offline_count: int
+    offline: Annotated[dict[str, str], "offline"]
+    offline_count: Annotated[int, "offline_count"]
     # The most CPU time for which its event loop gave nobody else a turn.
-    longest_hold_ms: int = 0
+    longest_hold_ms: Annotated[int, "longest_hold_ms"] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumMember:
     """A controller that votes, or a node that follows the metadata, as the leader sees it."""
 
-    id: int
+    id: Annotated[int, "id"]
     # Names its disk.
-    directory: str
-    log_end_offset: int
+    directory: Annotated[str, "directory"]
+    log_end_offset: Annotated[int, "log_end_offset"]
     # How many records it does not have yet.
-    lag: int
-    last_fetch_ms: int
+    lag: Annotated[int, "lag"]
+    last_fetch_ms: Annotated[int, "last_fetch_ms"]
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
     """The controllers, and who of them is active."""
 
-    leader: int
-    epoch: int
-    high_watermark: int
-    log_end_offset: int
-    voters: tuple[QuorumMember, ...]
-    observers: tuple[QuorumMember, ...]
+    leader: Annotated[int, "leader"]
+    epoch: Annotated[int, "epoch"]
+    high_watermark: Annotated[int, "high_watermark"]
+    log_end_offset: Annotated[int, "log_end_offset"]
+    voters: Annotated[tuple[QuorumMember, ...], "voters"]
+    observers: Annotated[tuple[QuorumMember, ...], "observers"]
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Self:
-        members = {
-            name: tuple(QuorumMember(**member) for member in told[name])
-            for name in ("voters", "observers")
-        }
-        return cls(**told | members)
+        return from_plain(cls, told)
 
 
 class RefusedByCluster(UsageError, SystemFailure):
@@ -289,11 +286,11 @@ class LiteCluster:
 
     def status(self) -> list[NodeStatus]:
         """All brokers, dead ones too."""
-        return [NodeStatus(**node) for node in self._command("status")["nodes"]]
+        return [from_plain(NodeStatus, node) for node in self._command("status")["nodes"]]
 
     def controllers(self) -> list[NodeStatus]:
         """The controllers that are processes of their own, dead ones too."""
-        return [NodeStatus(**node) for node in self._command("status")["controllers"]]
+        return [from_plain(NodeStatus, node) for node in self._command("status")["controllers"]]
 
     def quorum(self) -> QuorumStatus | None:
         """The controllers as the active one sees them; None while nobody is active."""

@@ -18,11 +18,15 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from shoal.lite.log.files import replace_file
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
 FORMAT = 3
+# Of `supervisor.json` and what is said at the port that it names; 1 did not name its version.
+CONTROL_VERSION = 2
 _LOCK_PAUSE_S = 0.02
 
 
@@ -30,9 +34,20 @@ _LOCK_PAUSE_S = 0.02
 class ControlAddress:
     """Where the supervisor of a cluster takes commands."""
 
-    pid: int
-    port: int
-    token: str
+    pid: Annotated[int, "pid"]
+    port: Annotated[int, "port"]
+    token: Annotated[str, "token"]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What `cluster.json` says."""
+
+    cluster_id: Annotated[str, "cluster_id"]
+    ports: Annotated[dict[int, int], "ports"]
+    controllers: Annotated[dict[int, int], "controllers"]
+    profile: Annotated[str | None, "profile"]
+    properties: Annotated[dict[str, str], "properties"]
 
 
 @dataclass(slots=True)
@@ -73,15 +88,17 @@ class ClusterFolder:
             return
         try:
             content = json.loads(description.read_bytes())
-            format_version = content["format"]
+            format_version = content.pop("format")
             if format_version == FORMAT:
-                self.cluster_id = content["cluster_id"]
-                self.ports = _by_id(content["ports"])
-                self.controllers = _by_id(content.get("controllers", {}))
-                self.profile = content["profile"]
-                self.properties = dict(content["properties"])
+                stored = from_plain(Description, content)
+                self.cluster_id = stored.cluster_id
+                self.ports, self.controllers = stored.ports, stored.controllers
+                self.profile, self.properties = stored.profile, stored.properties
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SystemFailure(f"{description} cannot be read: {error!r}") from error
+            raise SystemFailure(
+                f"{description} cannot be read: {error}",
+                remedy="use the version of shoal that made the folder, or another folder",
+            ) from error
         if format_version != FORMAT:
             raise SystemFailure(
                 f"{self.path} has format {format_version}, this version of shoal knows {FORMAT}",
@@ -98,14 +115,10 @@ class ClusterFolder:
             )
 
     def save(self) -> None:
-        content = {
-            "format": FORMAT,
-            "cluster_id": self.cluster_id,
-            "ports": self.ports,
-            "controllers": self.controllers,
-            "profile": self.profile,
-            "properties": self.properties,
-        }
+        description = Description(
+            self.cluster_id, self.ports, self.controllers, self.profile, self.properties
+        )
+        content = {"format": FORMAT, **to_plain(description)}
         replace_file(self.path / "cluster.json", json.dumps(content, indent=1).encode())
 
     def _refuse_foreign_content(self) -> None:
@@ -145,6 +158,8 @@ class ClusterFolder:
             os.kill(self.control().pid, 0)
         except (UnreachableError, ProcessLookupError, PermissionError):
             return False
+        except SystemFailure:
+            return True  # by another version of shoal
         return True
 
     # Where to find the supervisor
@@ -155,7 +170,7 @@ class ClusterFolder:
 
     def publish_control(self, address: ControlAddress) -> None:
         """Readable by the owner of the folder only: who knows the token may kill brokers."""
-        content = {"pid": address.pid, "port": address.port, "token": address.token}
+        content = {"version": CONTROL_VERSION, **to_plain(address)}
         replace_file(self._control_file, json.dumps(content).encode(), durable=False)
 
     def retract_control(self) -> None:
@@ -163,15 +178,18 @@ class ClusterFolder:
 
     def control(self) -> ControlAddress:
         try:
-            return ControlAddress(**json.loads(self._control_file.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
+            content = json.loads(self._control_file.read_bytes())
+            check_version(content.pop("version", 1), (CONTROL_VERSION,))
+            return from_plain(ControlAddress, content)
+        except FormatMismatch as error:
+            raise SystemFailure(
+                f"{self._control_file} {error}",
+                remedy="stop the cluster with the version of shoal that started it",
+            ) from error
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UnreachableError(
                 f"no cluster is running in {self.path}", remedy="start it first"
             ) from error
-
-
-def _by_id(ports: dict[str, int]) -> dict[int, int]:
-    return {int(key): int(port) for key, port in ports.items()}
 
 
 def _new_cluster_id() -> str:

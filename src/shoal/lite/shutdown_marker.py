@@ -24,9 +24,10 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from shoal.lite.log.ended import Ended
-from shoal.lite.log.files import replace_file
+from shoal.lite.log.files import DamagedFile, replace_file
 
 MARKER_NAME = "shutdown-marker.json"
+FORMAT = 1
 # Who is registered, and never opens its logs, is forgotten after so many other starts: the folder
 # is then taken for a copy, which is safe.
 _MOST_BEGUN = 100
@@ -82,9 +83,10 @@ class ShutdownMarker:
     def _read(self) -> Ended:
         try:
             content = json.loads(self.path.read_bytes())
+            self._refuse_other_format(content["format"])
             last = {name: str(content[name]) for name in self._last}
             directory_id = UUID(content["directory_id"]).hex
-            # Folders of earlier versions did not name them.
+            # Format 1 may lack it: folders that were made before it was written.
             begun = list(map(str, content.get("begun", [])))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return Ended.UNKNOWN
@@ -94,9 +96,17 @@ class ShutdownMarker:
             return Ended.CLEANLY
         return Ended.KILLED if last["boot_id"] == current_boot_id() else Ended.UNKNOWN
 
+    def _refuse_other_format(self, said: object) -> None:
+        """To overwrite what another version wrote would make its folder look like a lost one."""
+        if said != FORMAT:
+            raise DamagedFile(
+                f"{self.path} has format {said!r:.40}, this version of shoal knows {FORMAT}",
+                remedy="start the broker with the version of shoal that wrote it",
+            )
+
     def _write(self) -> None:
         content = {
-            "format": 1,
+            "format": FORMAT,
             **self._last,
             "directory_id": self.directory_id,
             "begun": self._begun,

@@ -10,7 +10,7 @@ Rules:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from shoal.model.units import format_bytes, format_us
 
@@ -34,10 +34,10 @@ class Measure:
     them; their noise is not normal.
     """
 
-    name: str
-    unit: Unit
-    is_log: bool = False
-    is_event: bool = False
+    name: Annotated[str, "name"]
+    unit: Annotated[Unit, "unit"]
+    is_log: Annotated[bool, "is_log"] = False
+    is_event: Annotated[bool, "is_event"] = False
 
     def shown(self, value: float | None) -> str:
         """For people."""
@@ -67,10 +67,12 @@ class Measure:
 class Judged:
     """What is said of the differences in one measure; `chance` is after the correction."""
 
-    judgement: str
-    chance: float | None = None
-    basis: str = ""  # what the noise was taken from
-    smallest: str = ""  # the smallest effect that these runs could have shown
+    judgement: Annotated[str, "judgement"]
+    chance: Annotated[float | None, "chance"] = None
+    basis: Annotated[str, "basis"] = ""  # what the noise was taken from
+    smallest: Annotated[str, "smallest"] = (
+        ""  # the smallest effect that these runs could have shown
+    )
 
     @property
     def shown(self) -> str:
@@ -84,20 +86,20 @@ class Judged:
 class Column:
     """One run, or several that were alike."""
 
-    label: str
-    runs: tuple[str, ...]
-    verdicts: tuple[str, ...]
-    sentence: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    label: Annotated[str, "label"]
+    runs: Annotated[tuple[str, ...], "runs"]
+    verdicts: Annotated[tuple[str, ...], "verdicts"]
+    sentence: Annotated[str, "sentence"] = ""
+    settings: Annotated[Mapping[str, str], "settings"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One measure, its values by column, and what is said of them."""
 
-    measure: Measure
-    values: tuple[tuple[float, ...], ...]
-    judged: Judged
+    measure: Annotated[Measure, "measure"]
+    values: Annotated[tuple[tuple[float, ...], ...], "values"]
+    judged: Annotated[Judged, "judged"]
 
     def cell(self, place: int) -> str:
         """The mean of a column's runs, and how far they lie apart."""
@@ -115,8 +117,8 @@ class Row:
 class Comparison:
     """Columns of runs, rows of measures."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: Annotated[tuple[Column, ...], "columns"]
+    rows: Annotated[tuple[Row, ...], "rows"]
 
     def named(self, judgement: str) -> list[str]:
         """The measures of which that is said."""
@@ -134,11 +136,11 @@ class Comparison:
 class Effect:
     """What one parameter does to one measure: all values by level, and what is said of it."""
 
-    parameter: str
-    measure: Measure
-    levels: tuple[str, ...]
-    values: tuple[tuple[float, ...], ...]
-    judged: Judged
+    parameter: Annotated[str, "parameter"]
+    measure: Annotated[Measure, "measure"]
+    levels: Annotated[tuple[str, ...], "levels"]
+    values: Annotated[tuple[tuple[float, ...], ...], "values"]
+    judged: Annotated[Judged, "judged"]
 
     def means(self) -> list[float | None]:
         return [sum(found) / len(found) if found else None for found in self.values]
@@ -148,14 +150,14 @@ class Effect:
 class SweepResult:
     """A sweep as far as it went."""
 
-    name: str
-    parameters: Mapping[str, Sequence[str]]
-    repeats: int
-    seed: int
-    planned: int
-    done: int
-    effects: tuple[Effect, ...]
-    comparison: Comparison  # one column for each combination
+    name: Annotated[str, "name"]
+    parameters: Annotated[Mapping[str, Sequence[str]], "parameters"]
+    repeats: Annotated[int, "repeats"]
+    seed: Annotated[int, "seed"]
+    planned: Annotated[int, "planned"]
+    done: Annotated[int, "done"]
+    effects: Annotated[tuple[Effect, ...], "effects"]
+    comparison: Annotated[Comparison, "comparison"]  # one column for each combination
 
     def to_json(self) -> Json:
         return {key: _without_infinity(value) for key, value in asdict(self).items()}

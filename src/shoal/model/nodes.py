@@ -1,6 +1,7 @@
 """One process of a cluster under test, as every engine names it."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +11,7 @@ class Node:
     A node that is down has the process id 0.
     """
 
-    id: int
-    host: str
-    port: int
-    pid: int
+    id: Annotated[int, "id"]
+    host: Annotated[str, "host"]
+    port: Annotated[int, "port"]
+    pid: Annotated[int, "pid"]

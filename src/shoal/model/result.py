@@ -13,7 +13,7 @@ Rules:
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict
@@ -135,35 +135,43 @@ class Latency:
 class Metrics:
     """The numbers of one group. `order` is F over its greatest possible value."""
 
-    attempts: int = 0
-    ok: int = 0
-    failed: int = 0
-    unknown: int = 0
-    deliveries: int = 0
-    delivered: int = 0
-    delivered_attempts: int = 0
-    delivered_ok: int = 0
-    re_reads: int = 0
-    recovered: int = 0
-    lost: int = 0
-    lost_ok: int = 0
-    pending: int = 0
-    pending_ok: int = 0
-    yield_: float | None = None
-    harvest: float | None = None
-    completeness: float | None = None
-    duplication: float | None = None
-    re_read_rate: float | None = None
-    order: float | None = None
-    loss_rate_bound_95: float | None = None  # if messages were lost independently of each other
-    batch_loss_rate_bound_95: float | None = None  # if batches were
-    batches: int = 0  # in which the acknowledged messages came that were delivered
-    F: int = 0
-    F_limit: int = 0
-    K: int = 0
-    latency_us: dict[str, Latency] = field(default_factory=dict)
-    range_us: dict[str, int | None] = field(default_factory=dict)
-    clock_skew_us: tuple[int, int] | None = None  # consumers' clocks less producers'
+    attempts: Annotated[int, "attempts"] = 0
+    ok: Annotated[int, "ok"] = 0
+    failed: Annotated[int, "failed"] = 0
+    unknown: Annotated[int, "unknown"] = 0
+    deliveries: Annotated[int, "deliveries"] = 0
+    delivered: Annotated[int, "delivered"] = 0
+    delivered_attempts: Annotated[int, "delivered_attempts"] = 0
+    delivered_ok: Annotated[int, "delivered_ok"] = 0
+    re_reads: Annotated[int, "re_reads"] = 0
+    recovered: Annotated[int, "recovered"] = 0
+    lost: Annotated[int, "lost"] = 0
+    lost_ok: Annotated[int, "lost_ok"] = 0
+    pending: Annotated[int, "pending"] = 0
+    pending_ok: Annotated[int, "pending_ok"] = 0
+    yield_: Annotated[float | None, "yield"] = None
+    harvest: Annotated[float | None, "harvest"] = None
+    completeness: Annotated[float | None, "completeness"] = None
+    duplication: Annotated[float | None, "duplication"] = None
+    re_read_rate: Annotated[float | None, "re_read_rate"] = None
+    order: Annotated[float | None, "order"] = None
+    loss_rate_bound_95: Annotated[float | None, "loss_rate_bound_95"] = (
+        None  # if messages were lost independently of each other
+    )
+    batch_loss_rate_bound_95: Annotated[float | None, "batch_loss_rate_bound_95"] = (
+        None  # if batches were
+    )
+    batches: Annotated[int, "batches"] = (
+        0  # in which the acknowledged messages came that were delivered
+    )
+    F: Annotated[int, "F"] = 0
+    F_limit: Annotated[int, "F_limit"] = 0
+    K: Annotated[int, "K"] = 0
+    latency_us: Annotated[dict[str, Latency], "latency_us"] = field(default_factory=dict)
+    range_us: Annotated[dict[str, int | None], "range_us"] = field(default_factory=dict)
+    clock_skew_us: Annotated[tuple[int, int] | None, "clock_skew_us"] = (
+        None  # consumers' clocks less producers'
+    )
 
     def to_json(self) -> Json:
         plain = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
@@ -186,11 +194,11 @@ class Metrics:
 class Ratios:
     """The ratios of the definitions, from their counts."""
 
-    yield_: float | None = None
-    harvest: float | None = None
-    completeness: float | None = None
-    duplication: float | None = None
-    re_read_rate: float | None = None
+    yield_: Annotated[float | None, "yield"] = None
+    harvest: Annotated[float | None, "harvest"] = None
+    completeness: Annotated[float | None, "completeness"] = None
+    duplication: Annotated[float | None, "duplication"] = None
+    re_read_rate: Annotated[float | None, "re_read_rate"] = None
 
     @classmethod
     def of(cls, counts: Mapping[str, int], *, acknowledged: bool) -> Self:
@@ -290,13 +298,13 @@ class Throughput:
     down how large messages are.
     """
 
-    topic: str | None
-    sent: int
-    sent_per_s: float | None
-    delivered: int
-    delivered_per_s: float | None
-    sent_bytes_per_s: float | None = None
-    delivered_bytes_per_s: float | None = None
+    topic: Annotated[str | None, "topic"]
+    sent: Annotated[int, "sent"]
+    sent_per_s: Annotated[float | None, "sent_per_s"]
+    delivered: Annotated[int, "delivered"]
+    delivered_per_s: Annotated[float | None, "delivered_per_s"]
+    sent_bytes_per_s: Annotated[float | None, "sent_bytes_per_s"] = None
+    delivered_bytes_per_s: Annotated[float | None, "delivered_bytes_per_s"] = None
 
     def to_json(self) -> Json:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -316,12 +324,12 @@ class Series:
     arrived.
     """
 
-    start_s: int = 0
-    sent: list[int] = field(default_factory=list)
-    received: list[int] = field(default_factory=list)
-    latency_us_p50: list[int | None] = field(default_factory=list)
-    latency_us_p99: list[int | None] = field(default_factory=list)
-    latency_us_max: list[int | None] = field(default_factory=list)
+    start_s: Annotated[int, "start_s"] = 0
+    sent: Annotated[list[int], "sent"] = field(default_factory=list)
+    received: Annotated[list[int], "received"] = field(default_factory=list)
+    latency_us_p50: Annotated[list[int | None], "latency_us_p50"] = field(default_factory=list)
+    latency_us_p99: Annotated[list[int | None], "latency_us_p99"] = field(default_factory=list)
+    latency_us_max: Annotated[list[int | None], "latency_us_max"] = field(default_factory=list)
 
     def to_json(self) -> Json:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -338,11 +346,11 @@ class Strip:
     `marks` are (first sequence of a stretch of `stretch` sequences, finding, count).
     """
 
-    topic: str
-    lane: int
-    length: int
-    stretch: int
-    marks: tuple[tuple[int, str, int], ...] = ()
+    topic: Annotated[str, "topic"]
+    lane: Annotated[int, "lane"]
+    length: Annotated[int, "length"]
+    stretch: Annotated[int, "stretch"]
+    marks: Annotated[tuple[tuple[int, str, int], ...], "marks"] = ()
 
     def to_json(self) -> Json:
         plain: Json = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -30,7 +30,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from shoal.model.errors import ShoalError
 
@@ -45,79 +45,79 @@ class ControlError(ShoalError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    worker: str
-    epoch: int
-    token: str
+    worker: Annotated[str, "worker"]
+    epoch: Annotated[int, "epoch"]
+    token: Annotated[str, "token"]
     # Random, made anew by every process or task: two that claim one lease are told apart.
-    instance: str
-    pid: int
-    host: str
+    instance: Annotated[str, "instance"]
+    pid: Annotated[int, "pid"]
+    host: Annotated[str, "host"]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    number: int
-    line: Json
+    number: Annotated[int, "number"]
+    line: Annotated[Json, "line"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    values: Json
+    values: Annotated[Json, "values"]
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    driver_us: int
-    worker_us: int
+    driver_us: Annotated[int, "driver_us"]
+    worker_us: Annotated[int, "worker_us"]
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    worker: str
-    epoch: int
-    start_at_us: int | None
+    worker: Annotated[str, "worker"]
+    epoch: Annotated[int, "epoch"]
+    start_at_us: Annotated[int | None, "start_at_us"]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    reason: str
+    reason: Annotated[str, "reason"]
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    at_us: int
+    at_us: Annotated[int, "at_us"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    number: int
+    number: Annotated[int, "number"]
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
     """Lanes that every group has drained, each as [producer, incarnation, topic, lane]."""
 
-    lanes: list[Any]
+    lanes: Annotated[list[Any], "lanes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    values: Json
+    values: Annotated[Json, "values"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    reason: str
+    reason: Annotated[str, "reason"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    reason: str
+    reason: Annotated[str, "reason"]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    driver_us: int
+    driver_us: Annotated[int, "driver_us"]
 
 
 WorkerMessage = Hello | Commit | Progress | Probed

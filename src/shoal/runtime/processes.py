@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
 _PROC: Final = Path("/proc")
 _HAS_PROC: Final = (_PROC / "self/stat").exists()  # Linux has it, macOS has not
@@ -29,8 +29,8 @@ class _Sight(NamedTuple):
 class ProcessIdentity:
     """One process, for good: it never stands for a successor with the same id."""
 
-    pid: int
-    start_mark: str
+    pid: Annotated[int, "pid"]
+    start_mark: Annotated[str, "start_mark"]
 
     @classmethod
     def of(cls, pid: int) -> Self | None:

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from shoal.model.errors import UsageError
 
@@ -80,15 +80,15 @@ class WorkerSpec:
 class Assignment:
     """One try at a worker: everything that it needs to begin."""
 
-    worker: str
-    epoch: int
-    role: Role
-    task: Json
-    run: str
-    run_dir: str
-    driver_host: str
-    driver_port: int
-    token: str = field(repr=False)
+    worker: Annotated[str, "worker"]
+    epoch: Annotated[int, "epoch"]
+    role: Annotated[Role, "role"]
+    task: Annotated[Json, "task"]
+    run: Annotated[str, "run"]
+    run_dir: Annotated[str, "run_dir"]
+    driver_host: Annotated[str, "driver_host"]
+    driver_port: Annotated[int, "driver_port"]
+    token: Annotated[str, "token"] = field(repr=False)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

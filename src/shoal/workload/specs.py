@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
@@ -63,12 +63,12 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
 class ProducedTopic(JsonSpec):
     """A topic to write to. Lane `l` goes to source partition `l mod partitions`."""
 
-    name: str
-    partitions: int
+    name: Annotated[str, "name"]
+    partitions: Annotated[int, "partitions"]
     # One for each partition of the target topic.
-    lanes: int
+    lanes: Annotated[int, "lanes"]
     # Whether it is known to be compacted, on either side; a producer also asks its own cluster.
-    compacted: bool = False
+    compacted: Annotated[bool, "compacted"] = False
 
     def __post_init__(self) -> None:
         if self.partitions < 1 or self.lanes < 1:
@@ -86,45 +86,51 @@ MOST_IN_FLIGHT_IDEMPOTENT = 5
 class ProducerSpec(JsonSpec):
     """One producer: its messages, its pace and its promises."""
 
-    run: str
-    producer: str
-    topics: tuple[ProducedTopic, ...]
-    rate_per_s: float  # to each topic: never more, whatever the shape
-    messages: int | None = None  # in all, evenly over the topics; None: until told to finish
-    duration_s: float | None = None  # None: until all messages are sent, or told to finish
-    start_us: int = 0  # when the first message is due; 0: at once
-    size_bytes: int = 1024
-    use_headers: bool = False
-    codec: str = "none"
-    acks: int = -1
-    idempotent: bool = True
-    delivery_timeout_ms: int = 30_000
-    request_timeout_ms: int = 10_000
+    run: Annotated[str, "run"]
+    producer: Annotated[str, "producer"]
+    topics: Annotated[tuple[ProducedTopic, ...], "topics"]
+    rate_per_s: Annotated[float, "rate_per_s"]  # to each topic: never more, whatever the shape
+    messages: Annotated[int | None, "messages"] = (
+        None  # in all, evenly over the topics; None: until told to finish
+    )
+    duration_s: Annotated[float | None, "duration_s"] = (
+        None  # None: until all messages are sent, or told to finish
+    )
+    start_us: Annotated[int, "start_us"] = 0  # when the first message is due; 0: at once
+    size_bytes: Annotated[int, "size_bytes"] = 1024
+    use_headers: Annotated[bool, "use_headers"] = False
+    codec: Annotated[str, "codec"] = "none"
+    acks: Annotated[int, "acks"] = -1
+    idempotent: Annotated[bool, "idempotent"] = True
+    delivery_timeout_ms: Annotated[int, "delivery_timeout_ms"] = 30_000
+    request_timeout_ms: Annotated[int, "request_timeout_ms"] = 10_000
     # Batches to one partition without an answer; of librdkafka, requests to one broker.
-    max_in_flight: int = 5
-    max_batch_bytes: int = 512 * 1024
+    max_in_flight: Annotated[int, "max_in_flight"] = 5
+    max_batch_bytes: Annotated[int, "max_batch_bytes"] = 512 * 1024
     # How long a message may wait for others that are due soon. It is the floor of the
     # pacing error; half of it is its mean.
-    linger_us: int = 500
-    drain_timeout_s: float = 600.0  # 0: no markers
-    driver: str = "raw"  # our own client, or "confluent": librdkafka
+    linger_us: Annotated[int, "linger_us"] = 500
+    drain_timeout_s: Annotated[float, "drain_timeout_s"] = 600.0  # 0: no markers
+    driver: Annotated[str, "driver"] = "raw"  # our own client, or "confluent": librdkafka
     # "steady"; "burst": the rate for `burst_s`, nothing for `pause_s`, and so on; "ramp": from
     # that part of the rate, `ramp_from`, to the whole in `ramp_s`, then steady.
-    shape: str = "steady"
-    burst_s: float = 1.0
-    pause_s: float = 1.0
-    ramp_from: float = 0.1
-    ramp_s: float = 10.0
-    payload: str = "random"  # or "compressible:RATIO", or "file:PATH"; see `payload`
+    shape: Annotated[str, "shape"] = "steady"
+    burst_s: Annotated[float, "burst_s"] = 1.0
+    pause_s: Annotated[float, "pause_s"] = 1.0
+    ramp_from: Annotated[float, "ramp_from"] = 0.1
+    ramp_s: Annotated[float, "ramp_s"] = 10.0
+    payload: Annotated[str, "payload"] = (
+        "random"  # or "compressible:RATIO", or "file:PATH"; see `payload`
+    )
     # Messages to each topic in one transaction; 0: no transactions. Of every `abort_every`
     # transactions the last is aborted on purpose; 0: none.
-    transaction_messages: int = 0
-    abort_every: int = 0
-    transaction_timeout_ms: int = 60_000
+    transaction_messages: Annotated[int, "transaction_messages"] = 0
+    abort_every: Annotated[int, "abort_every"] = 0
+    transaction_timeout_ms: Annotated[int, "transaction_timeout_ms"] = 60_000
     # What it drew when its ledger was new; 0: it draws one now.
-    incarnation: int = 0
+    incarnation: Annotated[int, "incarnation"] = 0
     # The first message number, by topic: where the reservations from before a restart end.
-    first_numbers: dict[str, int] = field(default_factory=dict)
+    first_numbers: Annotated[dict[str, int], "first_numbers"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         times = (self.duration_s, self.drain_timeout_s, self.burst_s, self.pause_s, self.ramp_s)
@@ -195,11 +201,11 @@ class ProducerSpec(JsonSpec):
 class StartingPoint(JsonSpec):
     """Where to begin in one partition."""
 
-    topic: str  # its name on the cluster that is read
-    partition: int
-    offset: int
+    topic: Annotated[str, "topic"]  # its name on the cluster that is read
+    partition: Annotated[int, "partition"]
+    offset: Annotated[int, "offset"]
     # How the producers call that topic, where a mirror gave it another name.
-    recorded_as: str = ""
+    recorded_as: Annotated[str, "recorded_as"] = ""
 
     @property
     def log(self) -> TopicPartition:
@@ -214,11 +220,11 @@ class StartingPoint(JsonSpec):
 class FetchSettings(JsonSpec):
     """How to read."""
 
-    isolation: str = "read_uncommitted"
-    max_wait_ms: int = 250
-    max_bytes: int = 16 * 1024 * 1024
-    partition_max_bytes: int = 4 * 1024 * 1024
-    rack: str = ""  # read from the broker there, as long as it is in sync
+    isolation: Annotated[str, "isolation"] = "read_uncommitted"
+    max_wait_ms: Annotated[int, "max_wait_ms"] = 250
+    max_bytes: Annotated[int, "max_bytes"] = 16 * 1024 * 1024
+    partition_max_bytes: Annotated[int, "partition_max_bytes"] = 4 * 1024 * 1024
+    rack: Annotated[str, "rack"] = ""  # read from the broker there, as long as it is in sync
 
 
 @dataclass(frozen=True)
@@ -231,21 +237,25 @@ class ConsumerSpec(JsonSpec):
     has committed, else where `partitions` says.
     """
 
-    run: str
-    group: str
-    consumer: str
-    topics: tuple[str, ...]  # as the producers call them
-    partitions: tuple[StartingPoint, ...] = ()
-    cluster: str = "target"
-    from_start: bool = True  # whether everything of the run lies at or above the starting points
-    fetching: FetchSettings = field(default_factory=FetchSettings)
-    in_group: bool = False
-    group_id: str = ""  # "": as `group`
+    run: Annotated[str, "run"]
+    group: Annotated[str, "group"]
+    consumer: Annotated[str, "consumer"]
+    topics: Annotated[tuple[str, ...], "topics"]  # as the producers call them
+    partitions: Annotated[tuple[StartingPoint, ...], "partitions"] = ()
+    cluster: Annotated[str, "cluster"] = "target"
+    from_start: Annotated[bool, "from_start"] = (
+        True  # whether everything of the run lies at or above the starting points
+    )
+    fetching: Annotated[FetchSettings, "fetching"] = field(default_factory=FetchSettings)
+    in_group: Annotated[bool, "in_group"] = False
+    group_id: Annotated[str, "group_id"] = ""  # "": as `group`
     # How partitions are shared: range, roundrobin or cooperative-sticky.
-    assignor: str = "range"
-    session_timeout_ms: int = 10_000  # a member that is killed is missed after so long
+    assignor: Annotated[str, "assignor"] = "range"
+    session_timeout_ms: Annotated[int, "session_timeout_ms"] = (
+        10_000  # a member that is killed is missed after so long
+    )
     # Read from this broker where it has a replica; elsewhere, and while it is down, from leaders.
-    broker_id: int | None = None
+    broker_id: Annotated[int | None, "broker_id"] = None
 
     def recorded_names(self) -> dict[str, str]:
         """How the producers call the topics that are read."""
@@ -275,10 +285,10 @@ class ConsumerSpec(JsonSpec):
 class ScanSpec(JsonSpec):
     """Logs to read in full, from these offsets to where they end now."""
 
-    run: str
-    cluster: str  # "source" or "target"
-    topics: tuple[str, ...]  # as the producers call them
-    partitions: tuple[StartingPoint, ...]
-    fetching: FetchSettings = field(default_factory=FetchSettings)
-    timeout_s: float = 300.0
-    batches: bool = False  # whether to record the batches too
+    run: Annotated[str, "run"]
+    cluster: Annotated[str, "cluster"]  # "source" or "target"
+    topics: Annotated[tuple[str, ...], "topics"]  # as the producers call them
+    partitions: Annotated[tuple[StartingPoint, ...], "partitions"]
+    fetching: Annotated[FetchSettings, "fetching"] = field(default_factory=FetchSettings)
+    timeout_s: Annotated[float, "timeout_s"] = 300.0
+    batches: Annotated[bool, "batches"] = False  # whether to record the batches too

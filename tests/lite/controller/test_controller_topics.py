@@ -86,9 +86,11 @@ def test_unknown_records_are_refused(data: bytes) -> None:
         decode_record(data)
 
 
-def test_a_field_that_a_newer_version_added_is_passed_over() -> None:
-    data = b'{"type":"cluster","version":1,"cluster_id":"c","colour":"blue"}'
-    assert decode_record(data) == ClusterRecord("c")
+def test_a_record_with_more_or_less_than_its_version_has_is_refused() -> None:
+    with pytest.raises(UnknownRecord, match=r"'cluster' record .* has the unknown field 'colour'"):
+        decode_record(b'{"type":"cluster","version":1,"cluster_id":"c","colour":"blue"}')
+    with pytest.raises(UnknownRecord, match=r"'cluster' record .* lacks the field 'cluster_id'"):
+        decode_record(b'{"type":"cluster","version":1}')
 
 
 def test_topics_come_and_go() -> None:

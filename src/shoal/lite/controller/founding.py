@@ -26,8 +26,11 @@ from uuid import UUID
 from shoal.lite.controller.requests import Introduction
 from shoal.lite.log.files import DamagedFile, replace_file
 from shoal.model.errors import SystemFailure
+from shoal.model.serialised import FormatMismatch, check_version
 
 DRAFT_NAME = "founding.json"
+VERSION = 2
+_REMEDY = "start the controller with the version of shoal that wrote it"
 Disks = tuple[tuple[int, UUID], ...]
 
 
@@ -61,13 +64,17 @@ class Draft:
             return draft
         try:
             content = json.loads(path.read_bytes())
+            # Version 1 did not name itself; it has the same fields.
+            check_version(content.get("version", 1), (1, VERSION))
             proposal = content["proposal"]
             draft = cls(
                 int(content["node_id"]),
                 UUID(content["directory_id"]),
                 None if proposal is None else tuple((int(i), UUID(d)) for i, d in proposal),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except FormatMismatch as error:
+            raise DamagedFile(f"{path} {error}", remedy=_REMEDY) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedFile(f"{path} is damaged: {error!r}") from error
         if draft.node_id != node_id:
             raise SystemFailure(f"{folder} is the disk of controller {draft.node_id}")
@@ -78,6 +85,7 @@ class Draft:
         if self.proposal is not None:
             proposal = [[node_id, str(directory)] for node_id, directory in self.proposal]
         content = {
+            "version": VERSION,
             "node_id": self.node_id,
             "directory_id": str(self.directory),
             "proposal": proposal,

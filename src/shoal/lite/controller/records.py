@@ -2,21 +2,25 @@
 
 Rules of this file:
 - A record says what is so from now on, never what to do.
-- The bytes are JSON objects with the record's type and version. A new field comes with a
-  default, so that old logs can be read; a change of meaning is a new version or a new type.
+- The bytes are JSON objects with the record's type and version, and the fields under the names
+  that are declared beside their types (`shoal.model.serialised`), all of them. A new field or
+  another meaning is a new version: a record that has more or less than its version is refused.
 - The records of one command share a batch: they are all there after a crash, or none.
 """
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from shoal.model.errors import ShoalError
+from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
 VERSION = 1
 
 NO_LEADER = -1
+
+_REMEDY = "open the folder with the version of shoal that wrote it"
 
 
 class UnknownRecord(ShoalError):
@@ -28,7 +32,7 @@ class ClusterRecord:
     """The first record: which cluster this is."""
 
     type: ClassVar[str] = "cluster"
-    cluster_id: str
+    cluster_id: Annotated[str, "cluster_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +40,20 @@ class BrokerRecord:
     """A broker, whole: one incarnation of its process, at this address. A change replaces it."""
 
     type: ClassVar[str] = "broker"
-    broker_id: int
-    incarnation: str
-    host: str
-    port: int
+    broker_id: Annotated[int, "broker_id"]
+    incarnation: Annotated[str, "incarnation"]
+    host: Annotated[str, "host"]
+    port: Annotated[int, "port"]
     # Higher for every registration in the cluster: an older one is of a process that is gone.
-    epoch: int = 0
-    rack: str | None = None
+    epoch: Annotated[int, "epoch"] = 0
+    rack: Annotated[str | None, "rack"] = None
     # On which boot of its machine it runs, and which folder has its data.
-    boot_id: str = ""
-    directory_id: str = ""
+    boot_id: Annotated[str, "boot_id"] = ""
+    directory_id: Annotated[str, "directory_id"] = ""
     # Fenced: it leads nothing and is in sync with nobody, because it has not caught up with the
     # metadata, or is not heard of. Shutting down: for good, the process ends or has ended.
-    fenced: bool = False
-    shutting_down: bool = False
+    fenced: Annotated[bool, "fenced"] = False
+    shutting_down: Annotated[bool, "shutting_down"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,14 @@ class BrokerRemovedRecord:
     """A broker does not belong to the cluster any more."""
 
     type: ClassVar[str] = "broker-removed"
-    broker_id: int
+    broker_id: Annotated[int, "broker_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
     type: ClassVar[str] = "topic"
-    topic_id: UUID
-    name: str
+    topic_id: Annotated[UUID, "topic_id"]
+    name: Annotated[str, "name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +76,26 @@ class PartitionRecord:
     """A partition, whole: a change replaces it, and has a higher partition epoch."""
 
     type: ClassVar[str] = "partition"
-    topic_id: UUID
-    partition: int
+    topic_id: Annotated[UUID, "topic_id"]
+    partition: Annotated[int, "partition"]
     # All who have a copy or are to get one; the first is preferred as leader.
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
+    replicas: Annotated[tuple[int, ...], "replicas"]
+    in_sync: Annotated[tuple[int, ...], "in_sync"]
+    leader: Annotated[int, "leader"]
+    leader_epoch: Annotated[int, "leader_epoch"]
+    partition_epoch: Annotated[int, "partition_epoch"]
     # Not in sync, but with everything that is committed, because nothing has been committed
     # since they left (KIP-966).
-    eligible: tuple[int, ...] = ()
+    eligible: Annotated[tuple[int, ...], "eligible"] = ()
     # While replicas are reassigned: who of them is new, and who is to go.
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
+    adding: Annotated[tuple[int, ...], "adding"] = ()
+    removing: Annotated[tuple[int, ...], "removing"] = ()
     # Whose log cannot be written or read, until its broker starts anew.
-    failed: tuple[int, ...] = ()
+    failed: Annotated[tuple[int, ...], "failed"] = ()
     # Who was in sync or eligible and came back without its unflushed data.
-    lost: tuple[int, ...] = ()
+    lost: Annotated[tuple[int, ...], "lost"] = ()
     # An unclean election is under way: replicas tell the controller how far their logs go.
-    recovering: bool = False
+    recovering: Annotated[bool, "recovering"] = False
 
     @property
     def key(self) -> tuple[UUID, int]:
@@ -108,7 +112,7 @@ class TopicRemovedRecord:
     """A topic is gone, with its partitions and settings."""
 
     type: ClassVar[str] = "topic-removed"
-    topic_id: UUID
+    topic_id: Annotated[UUID, "topic_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +123,10 @@ class ConfigRecord:
     """
 
     type: ClassVar[str] = "config"
-    owner_kind: str
-    owner: str
-    name: str
-    value: str | None
+    owner_kind: Annotated[str, "owner_kind"]
+    owner: Annotated[str, "owner"]
+    name: Annotated[str, "name"]
+    value: Annotated[str | None, "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class ProducerIdsRecord:
     """All producer ids below this one have been given out."""
 
     type: ClassVar[str] = "producer-ids"
-    next_producer_id: int
+    next_producer_id: Annotated[int, "next_producer_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ class SnapshotEndRecord:
     """The last record of a snapshot: how many records of the log it stands for."""
 
     type: ClassVar[str] = "snapshot-end"
-    applied_count: int
+    applied_count: Annotated[int, "applied_count"]
 
 
 Record = (
@@ -169,15 +173,11 @@ _CLASSES: dict[str, type[Record]] = {
 }
 
 
-_ENCODER = json.JSONEncoder(default=str, separators=(",", ":"), check_circular=False)
-_FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}
-_TYPES = {cls: {field.name: field.type for field in fields(cls)} for cls in _CLASSES.values()}
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def encode_record(record: Record) -> bytes:
-    body: dict[str, Any] = {"type": record.type, "version": VERSION}
-    for name in _FIELDS[type(record)]:
-        body[name] = getattr(record, name)
+    body = {"type": record.type, "version": VERSION, **to_plain(record)}
     return _ENCODER.encode(body).encode()
 
 
@@ -186,18 +186,13 @@ def decode_record(data: bytes) -> Record:
     try:
         body: dict[str, Any] = json.loads(data)
         cls = _CLASSES[body.pop("type")]
-        if body.pop("version") != VERSION:
-            raise UnknownRecord(f"a {cls.type!r} record of a newer version of shoal")
-        types = _TYPES[cls]
-        known = body.keys() & types.keys()
-        return cls(**{name: _restored(types[name], body[name]) for name in known})
+        check_version(body.pop("version"), (VERSION,))
+        return from_plain(cls, body)
+    except FormatMismatch as error:
+        shown = data[:80].decode(errors="replace")
+        raise UnknownRecord(
+            f"a {cls.type!r} record of the metadata log {error}: {shown}", remedy=_REMEDY
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         shown = data[:80].decode(errors="replace")
-        raise UnknownRecord(f"not a metadata record: {shown}") from error
-
-
-def _restored(annotation: Any, value: Any) -> Any:
-    """JSON has no ids and no tuples."""
-    if annotation is UUID:
-        return UUID(value)
-    return tuple(value) if isinstance(value, list) else value
+        raise UnknownRecord(f"not a metadata record: {shown}", remedy=_REMEDY) from error

@@ -8,7 +8,7 @@ can be granted by themselves, each part has a code of its own.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 from uuid import UUID
 
 from shoal.lite.codes import Code
@@ -101,14 +101,14 @@ class BrokersDied(Request[None]):
     in sync with the others when nobody was left to commit anything has everything.
     """
 
-    incarnations: Mapping[int, str]
+    incarnations: Annotated[Mapping[int, str], "incarnations"]
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker(Request[None]):
     """A broker will not come back."""
 
-    broker_id: int
+    broker_id: Annotated[int, "broker_id"]
 
 
 # Controllers
@@ -121,18 +121,18 @@ class Introduction:
     Once it is a member of a quorum, `voters` are those of the quorum.
     """
 
-    node_id: int
-    directory: UUID
-    voters: tuple[tuple[int, UUID], ...] | None
-    is_member: bool
+    node_id: Annotated[int, "node_id"]
+    directory: Annotated[UUID, "directory"]
+    voters: Annotated[tuple[tuple[int, UUID], ...] | None, "voters"]
+    is_member: Annotated[bool, "is_member"]
 
 
 @dataclass(frozen=True, slots=True)
 class Introduce(Request[Introduction]):
     """One controller tells another who it is, and hears the same; see `founding`."""
 
-    cluster_id: str
-    introduction: Introduction
+    cluster_id: Annotated[str, "cluster_id"]
+    introduction: Annotated[Introduction, "introduction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,42 +156,42 @@ class AllocateProducerIds(Request[ProducerIdBlock]):
 class NewTopic:
     """A topic as asked for; -1 stands for the broker's default, which the caller fills in."""
 
-    name: str
-    partitions: int
-    replication_factor: int
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    name: Annotated[str, "name"]
+    partitions: Annotated[int, "partitions"]
+    replication_factor: Annotated[int, "replication_factor"]
+    assignments: Annotated[Mapping[int, Sequence[int]], "assignments"] = field(default_factory=dict)
+    configs: Annotated[Mapping[str, str | None], "configs"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(Request[None]):
     """`topic_id` is made up by whoever asks: chance comes from outside."""
 
-    topic: NewTopic
-    topic_id: UUID
+    topic: Annotated[NewTopic, "topic"]
+    topic_id: Annotated[UUID, "topic_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(Request[None]):
-    topic_id: UUID
+    topic_id: Annotated[UUID, "topic_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Request[None]):
     """Grow a topic to `count` partitions; `assignments` are those of the new ones."""
 
-    name: str
-    count: int
-    assignments: Sequence[Sequence[int]] | None = None
+    name: Annotated[str, "name"]
+    count: Annotated[int, "count"]
+    assignments: Annotated[Sequence[Sequence[int]] | None, "assignments"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
     """One change of a setting; operations are those of IncrementalAlterConfigs."""
 
-    name: str
-    operation: int
-    value: str | None
+    name: Annotated[str, "name"]
+    operation: Annotated[int, "operation"]
+    value: Annotated[str | None, "value"]
 
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -201,9 +201,9 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 class AlterConfigs(Request[None]):
     """Change settings of a topic or a broker: all of them, or none."""
 
-    owner_kind: str
-    owner: str
-    changes: Sequence[ConfigChange]
+    owner_kind: Annotated[str, "owner_kind"]
+    owner: Annotated[str, "owner"]
+    changes: Annotated[Sequence[ConfigChange], "changes"]
 
 
 # Partitions
@@ -250,9 +250,9 @@ class ReportFailures(Request[None]):
     It may be asked again for them when it has been started anew.
     """
 
-    broker_id: int
-    broker_epoch: int
-    partitions: Sequence[tuple[UUID, int]]
+    broker_id: Annotated[int, "broker_id"]
+    broker_epoch: Annotated[int, "broker_epoch"]
+    partitions: Annotated[Sequence[tuple[UUID, int]], "partitions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,36 +262,36 @@ class ReportLosses(Request[None]):
     Told before the broker is counted on: files were cut or removed while it was down.
     """
 
-    broker_id: int
-    broker_epoch: int
-    partitions: Sequence[tuple[UUID, int]]
+    broker_id: Annotated[int, "broker_id"]
+    broker_epoch: Annotated[int, "broker_epoch"]
+    partitions: Annotated[Sequence[tuple[UUID, int]], "partitions"]
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
     """How far a replica's log goes; told under the leader epoch in which there is no leader."""
 
-    topic_id: UUID
-    partition: int
-    leader_epoch: int
-    last_epoch: int
-    end_offset: int
+    topic_id: Annotated[UUID, "topic_id"]
+    partition: Annotated[int, "partition"]
+    leader_epoch: Annotated[int, "leader_epoch"]
+    last_epoch: Annotated[int, "last_epoch"]
+    end_offset: Annotated[int, "end_offset"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportLogEnds(Request[None]):
     """A broker tells of its logs of partitions that are `recovering`."""
 
-    broker_id: int
-    broker_epoch: int
-    ends: Sequence[LogEnd]
+    broker_id: Annotated[int, "broker_id"]
+    broker_epoch: Annotated[int, "broker_epoch"]
+    ends: Annotated[Sequence[LogEnd], "ends"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    partition: TopicPartition
-    code: Code
-    message: str | None = None
+    partition: Annotated[TopicPartition, "partition"]
+    code: Annotated[Code, "code"]
+    message: Annotated[str | None, "message"] = None
 
 
 class Election(Enum):
@@ -303,28 +303,28 @@ class Election(Enum):
 class ElectLeaders(Request[list[PartitionAnswer]]):
     """Let the first replica lead, or anyone where nobody may. None: all that need it."""
 
-    election: Election
-    partitions: Sequence[TopicPartition] | None = None
+    election: Annotated[Election, "election"]
+    partitions: Annotated[Sequence[TopicPartition] | None, "partitions"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLeader(Request[None]):
     """Let another replica lead, which must be in sync."""
 
-    partition: TopicPartition
-    broker_id: int
+    partition: Annotated[TopicPartition, "partition"]
+    broker_id: Annotated[int, "broker_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShrinkInSync(Request[None]):
     """Take replicas out of the in-sync set; the leader takes them in again when it may."""
 
-    partition: TopicPartition
-    broker_ids: tuple[int, ...]
+    partition: Annotated[TopicPartition, "partition"]
+    broker_ids: Annotated[tuple[int, ...], "broker_ids"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reassign(Request[list[PartitionAnswer]]):
     """Give partitions other replicas; None calls off what is under way."""
 
-    targets: Mapping[TopicPartition, Sequence[int] | None]
+    targets: Annotated[Mapping[TopicPartition, Sequence[int] | None], "targets"]

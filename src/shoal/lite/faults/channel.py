@@ -26,6 +26,7 @@ from shoal.lite.faults.links import LINKS, Link, Way
 from shoal.lite.faults.request_faults import RequestFaults
 from shoal.lite.log.disk import DiskFault, set_fault
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import arguments_of
 from shoal.runtime.loop_watch import LoopWatch
 from shoal.runtime.tasks import call_every, inject_failure
 
@@ -188,7 +189,7 @@ class NodeEnd:
             LINKS.reset({int(peer): count for peer, count in line["resets"].items()})
             if line["disk"] != self._disk:
                 self._disk = line["disk"]
-                set_fault(None if self._disk is None else DiskFault(**self._disk))
+                set_fault(None if self._disk is None else _disk_fault(self._disk))
             self._fail_tasks(line["tasks"])
         except (ConfigError, TypeError, ValueError, KeyError) as error:
             _logger.warning("faults cannot be planted: %r", error)
@@ -203,6 +204,10 @@ class NodeEnd:
         for name, count in wanted.items():
             if count > before.get(name, 0) and not inject_failure(name):
                 raise ConfigError(f"no background task {name!r} is running in this node")
+
+
+def _disk_fault(values: dict[str, Any]) -> DiskFault:
+    return DiskFault(**arguments_of(DiskFault, values))
 
 
 def _link(ways: list[list[Any]]) -> Link:

@@ -5,13 +5,14 @@ fault is healed. Pure: values in, values out.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.lite.faults.links import FREE, Way
 from shoal.lite.faults.request_faults import RequestFault
 from shoal.lite.log.disk import DiskFault
 from shoal.model.errors import ShoalError, UsageError
+from shoal.model.serialised import arguments_of, to_plain
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.error_codes import Code
 
@@ -103,7 +104,7 @@ class FaultPlan:
             self.disks.pop(node_id, None)
             return {}
         try:
-            DiskFault(**fault)
+            DiskFault(**arguments_of(DiskFault, fault))
         except ShoalError as error:
             raise UsageError(str(error), remedy=error.remedy) from error
         self.disks[node_id] = dict(fault)
@@ -176,23 +177,27 @@ class FaultPlan:
             "tasks": {name: count for (node, name), count in self.tasks.items() if node == node_id},
             "disk": self.disks.get(node_id),
             "requests": [
-                asdict(fault) for node, fault in self.requests.values() if node == node_id
+                to_plain(fault) for node, fault in self.requests.values() if node == node_id
             ],
         }
 
     def described(self) -> list[dict[str, Any]]:
         """All faults, for whoever looks."""
         found: list[dict[str, Any]] = [
-            {"kind": "link", "source": source, "target": target, **way._asdict()}
+            {"kind": "link", "source": source, "target": target, **_described_way(way)}
             for (source, target), way in sorted(self.ways.items())
         ]
         found += [{"kind": "disk", "node": n, **fault} for n, fault in sorted(self.disks.items())]
         found += [
-            {"kind": "request", "node": node_id, **asdict(fault)}
+            {"kind": "request", "node": node_id, **to_plain(fault)}
             for node_id, fault in self.requests.values()
             if fault.left
         ]
         return found
+
+
+def _described_way(way: Way) -> dict[str, Any]:
+    return {"is_cut": way.is_cut, "delay_ms": way.delay_ms, "bytes_per_s": way.bytes_per_s}
 
 
 def _ends(wish: Mapping[str, Any], node_ids: Collection[int]) -> tuple[int, int]:

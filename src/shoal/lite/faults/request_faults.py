@@ -9,8 +9,9 @@ Fetches of followers are let through: a test that fails fetches means those of c
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from shoal.model.serialised import from_plain
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import RequestFrame
 
@@ -23,12 +24,12 @@ NODE_CLIENT_PREFIX = "shoal-node-"
 class RequestFault:
     """The next `left` requests of an API go wrong; of one client only if that is named."""
 
-    number: int
-    api_key: int
-    left: int
-    how: How
-    error_code: int = 0
-    client_id: str | None = None
+    number: Annotated[int, "number"]
+    api_key: Annotated[int, "api_key"]
+    left: Annotated[int, "left"]
+    how: Annotated[How, "how"]
+    error_code: Annotated[int, "error_code"] = 0
+    client_id: Annotated[str | None, "client_id"] = None
 
     def is_about(self, header: RequestFrame) -> bool:
         if header.api_key != self.api_key or self.left <= 0:
@@ -51,7 +52,7 @@ class RequestFaults:
 
     def change(self, faults: Iterable[dict[str, Any]]) -> None:
         """These are the faults from now on; one that was there already goes on counting."""
-        wanted = [RequestFault(**values) for values in faults]
+        wanted = [from_plain(RequestFault, values) for values in faults]
         self._faults = {
             fault.number: self._faults.get(fault.number, fault) for fault in wanted if fault.left
         }

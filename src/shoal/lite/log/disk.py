@@ -12,6 +12,7 @@ import errno
 import os
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
 from shoal.model.errors import ConfigError
 
@@ -24,13 +25,13 @@ class DiskFault:
     """What is wrong with the disk of this process. Errors are named as in `errno`: EIO, ENOSPC."""
 
     # Every read of a log, every write, or every forcing to the disk, fails with this error.
-    reads: str | None = None
-    writes: str | None = None
-    syncs: str | None = None
+    reads: Annotated[str | None, "reads"] = None
+    writes: Annotated[str | None, "writes"] = None
+    syncs: Annotated[str | None, "syncs"] = None
     # Before a write, and before a forcing, so long.
-    delay_ms: float = 0
+    delay_ms: Annotated[float, "delay_ms"] = 0
     # So much can still be written; then the disk is full (ENOSPC).
-    room_bytes: int | None = None
+    room_bytes: Annotated[int | None, "room_bytes"] = None
 
     def __post_init__(self) -> None:
         for name in (self.reads, self.writes, self.syncs):
