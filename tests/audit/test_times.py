@@ -134,6 +134,17 @@ def test_append_times_that_a_mirror_kept_are_not_the_targets(tmp_path: Path) -> 
     assert "replication" not in judge(history, tmp_path).metrics.latency_us
 
 
+def test_replication_within_a_microsecond_counts_in_every_cell(tmp_path: Path) -> None:
+    history = clean_run(lanes=1, count=10)
+    for _, row in history.rows["log"]:
+        behind_us = 700 if row["cluster"] == "target" and row["sequence"] == 9 else 0
+        row["append_us"] = 1000 * row["sequence"] + 50 + behind_us
+    ledger = open_ledger([history.write(tmp_path / "run")])
+    for sizes in (Sizes(), Sizes(rows_per_cell=4)):
+        told = audit(ledger, sizes=sizes).worst.metrics.latency_us["replication"]
+        assert (told.count, told.max) == (10, 700)
+
+
 def test_without_append_times_there_is_no_replication_latency(tmp_path: Path) -> None:
     assert "replication" not in judge(clean_run(), tmp_path).metrics.latency_us
 

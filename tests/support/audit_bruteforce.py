@@ -237,8 +237,7 @@ class Judge:
 
     def is_shown_absent(self, cluster: str, m: Message, place: tuple[int, int]) -> bool:
         start, end = self.scans.get((cluster, m[1], place[0]), (place[1] + 1, 0))
-        groups = {(c["producer"], c["topic"], c["lane"]) for c in self.drains()}
-        drained = self.h.all_drained or m[:3] in groups
+        drained = self.h.all_drained or m[:3] in map(stream_of, self.drains())
         inside = place[1] < end or self.decides(cluster, m, drained=drained)
         return m not in self.found[cluster] and start <= place[1] and inside
 

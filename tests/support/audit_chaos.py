@@ -60,6 +60,9 @@ def _add_attempts(draw: st.DrawFn, history: History) -> None:
             for group in ("g", "h"):
                 if draw(st.booleans()):
                     history.commit("drained", group=group, **stream)
+    if not history.table("attempts") and not any(c["kind"] == "reserve" for c in history.commits):
+        # Receipts alone are refused: the ledger of a producer is missing.
+        history.commit("reserve", worker="w", epoch=1, until=0, producer="p0", topic="t", lane=0)
     if draw(st.integers(0, 3)) == 0:  # contradictions
         send(
             history, "p0", 0, draw(SEQUENCES), outcome=draw(st.integers(0, 2)), offset=draw(OFFSETS)

@@ -243,9 +243,6 @@ def _measure_replication(view: CellView, book: Book) -> None:
         appended.append(times_us)
     source_us, target_us = appended
     slots = np.flatnonzero(is_measured(view) & (source_us != NONE) & (target_us != NONE))
-    # Compare-and-append keeps the source's append times: they say nothing about the target.
-    if (target_us == source_us)[slots].all():
-        return
     book.measure(None, "replication", slots, (target_us - source_us)[slots])
 
 

@@ -24,6 +24,7 @@ from shoal.audit.merge import (
     add_cell,
     add_latencies,
     is_undecided,
+    settle_replication,
     settle_tails,
     settle_transactions,
 )
@@ -135,6 +136,7 @@ def examine(
     settle_order(totals, summaries, tangled, of_order, stretch=setting.stretch)
     settle_tails(totals, Finding.TAIL_LOSS)
     settle_transactions(totals, summaries)
+    settle_replication(totals)
     return Evidence(setting, totals, settle_polls(polls, of_offsets))
 
 

@@ -401,6 +401,17 @@ def settle_tails(totals: Totals, finding: str) -> None:
             totals.witness(group, finding, {**stream._asdict(), "sequence": first})
 
 
+def settle_replication(totals: Totals) -> None:
+    """Drop the latency of replication if all append times at the target are the source's.
+
+    Compare-and-append keeps them, and they say nothing about the target. One cell cannot know
+    that: all of its messages may have been copied within the same microsecond.
+    """
+    if not totals.table("latency", None, "replication")[:, 0].any():
+        totals.tables.pop(("latency", None, "replication"), None)
+        totals.segment_latency.pop((None, "replication"), None)
+
+
 def settle_transactions(totals: Totals, summaries: Summaries) -> None:
     """Torn: one message was delivered and another is lost; the first lost one is the witness."""
     for group, lost in totals.lost_transactions.items():
