@@ -695,3 +695,15 @@ def test_an_attempt_without_a_record_shares_the_fate_of_its_transaction(tmp_path
     result = judge(history, tmp_path)
     assert counts(result) == {"lost: never-stored": 1, "torn transaction": 1}
     assert result.metrics.unknown == 0
+
+
+def test_a_neighbour_in_another_partition_and_another_cell_tells_too(tmp_path: Path) -> None:
+    # The mirror put message 18 into partition 1, whose start has moved past it since.
+    history = clean_run(lanes=1)
+    drop(history, "log", is_message(0, 18, 19, cluster="target"))
+    drop(history, "receipts", is_message(0, 18, 19))
+    receive(history, "p0", 0, 18, partition=1, offset=0)
+    scan(history, "target", 1, start=1, end=1)
+    for sizes in (Sizes(), Sizes(rows_per_cell=4), Sizes(rows_per_cell=1)):
+        result = judge(history, tmp_path / str(sizes.rows_per_cell), sizes)
+        assert counts(result)["lost: expired at target"] == 1

@@ -151,8 +151,15 @@ def is_undecided(missing: Missing, group: str, setting: Setting) -> bool:
         return True
     if not setting.has_mirror:
         return False
-    return bool(
-        (~missing.in_target & (facts.scan_start("target", facts.target_partition) > 0)).any()
+    # A mirror may put a lower message of the stream into any partition.
+    moved = {
+        topic
+        for (cluster, topic, _), (start, _) in setting.scans.items()
+        if start > 0 and cluster == "target"
+    }
+    return any(
+        missing.streams[number].topic in moved
+        for number in np.unique(missing.stream[~missing.in_target]).tolist()
     )
 
 
