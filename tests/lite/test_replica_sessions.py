@@ -6,20 +6,23 @@ from functools import partial
 from itertools import count
 from uuid import UUID
 
+import psutil
 import pytest
 
 from shoal.lite.cluster import LiteCluster
 from shoal.lite.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchPartition, FetchResponse, decode_fetch_response
+from shoal.wire.messages import put_request_header
 from shoal.wire.produce import ProducePartition
 from support.lite_batches import batch_of, values_of
 from support.lite_client import TIMEOUT_MS, PlainClient
-from support.lite_clusters import create_topic, eventually, partition_of
+from support.lite_clusters import create_topic, eventually, partition_of, send
 
 VERSION = 15
 PARTITIONS = 3
 PATIENCE_MS = 20_000
+NEVER_MS = 600_000
 FIRST = (0, 0)
 # Above all that the cluster has given out.
 _BROKER_EPOCH = 1 << 40
@@ -168,6 +171,49 @@ def test_a_new_session_ends_the_old_one_and_its_fetch(stage: Stage) -> None:
         assert stage.fetch(session=(session_id, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
         stage.write(0, b"a")
         assert told(heir.fetch(session=(heir_id, 1))) == {0: [b"a"]}
+
+
+def test_a_fetch_that_is_held_is_answered_when_another_request_comes(stage: Stage) -> None:
+    session_id = stage.begin()
+    # Nobody waits that long: without the second request there is no answer.
+    stage.send(session=(session_id, 1), wait_ms=NEVER_MS)
+    header = put_request_header(ApiKey.API_VERSIONS, 0, correlation_id=77, client_id="test")
+    stage.follower.send_frame(header)
+    assert told(stage.receive()) == {}
+    assert stage.follower.receive_frame()[:4] == (77).to_bytes(4, "big")
+    # The session goes on: what comes next names what has changed.
+    stage.write(0, b"a")
+    assert told(stage.fetch(stage.at(0, 0), session=(session_id, 2))) == {0: [b"a"]}
+
+
+def connections_between_brokers(cluster: LiteCluster) -> set[tuple[int, int]]:
+    """The pairs of ports over which brokers fetch from each other."""
+    ports = {int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")}
+    return {
+        (link.laddr.port, link.raddr.port)
+        for node in cluster.status()
+        for link in psutil.Process(node.pid).net_connections("tcp")
+        if link.status == psutil.CONN_ESTABLISHED and link.raddr.port in ports
+    }
+
+
+def test_new_partitions_join_a_session_that_goes_on() -> None:
+    """They are named at once, though their leaders hold a fetch for longer than anyone waits."""
+    properties = {
+        "replica.fetch.wait.max.ms": str(NEVER_MS),
+        "replica.lag.time.max.ms": str(2 * NEVER_MS),
+    }
+    with LiteCluster(brokers=3, properties=properties) as cluster:
+        create_topic(cluster, "first", 6, 3)
+        for number in range(6):
+            assert partition_of(cluster, "first", number).leader > 0
+        assert send(cluster, "first", b"a") == [None]
+        known = connections_between_brokers(cluster)
+        assert len(known) == 6
+        for number in range(5):
+            create_topic(cluster, f"later-{number}", 3, 3)
+            assert send(cluster, f"later-{number}", b"a") == [None]
+        assert connections_between_brokers(cluster) == known
 
 
 def test_a_topic_that_goes_away_is_told(stage: Stage) -> None:

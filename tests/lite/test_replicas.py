@@ -22,6 +22,7 @@ from shoal.lite.controller.requests import Request
 from shoal.lite.controller.state import ClusterState
 from shoal.lite.high_watermarks import HIGH_WATERMARKS
 from shoal.lite.log.ended import Ended
+from shoal.lite.log_opening import topic_id_in
 from shoal.lite.replicas import Replicas
 from shoal.model.topics import TopicPartition
 from support.lite_batches import append, batch_of, everything_in
@@ -184,6 +185,63 @@ async def test_a_topic_made_anew_while_many_wait_has_nothing_of_the_old_one(
     assert folders_in(tmp_path) == {"again-0"}
     assert everything_in(after.partitions[NAMESAKE].log) == [b"new"]
     await after.close()
+
+
+def topic_ids(folder: Path) -> dict[str, UUID | None]:
+    return {path.name: topic_id_in(path) for path in folder.iterdir() if path.is_dir()}
+
+
+@pytest.mark.parametrize("partitions", [1, BIG])
+async def test_a_topic_made_anew_while_a_thread_opens_the_logs_of_the_old_one(
+    tmp_path: Path, partitions: int
+) -> None:
+    state = ClusterState()
+    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "again", BIG)))
+    # The first logs are given to a thread; who takes them from it has no turn before the next wait.
+    for _ in range(2):
+        await asyncio.sleep(0)
+    records = [TopicRemovedRecord(UUID(int=1)), *new_topic(2, "again", partitions)]
+    replicas.follow(state, LAYERS, changed_by(state, *records))
+    await drained(replicas, partitions)
+    assert {p.record.topic_id for p in replicas.partitions.values()} == {UUID(int=2)}
+    append(replicas.partitions[NAMESAKE].log, batch_of(b"new", timestamp_ms=1))
+    await replicas.close()
+    after = opened(tmp_path, state, Ended.CLEANLY)
+    names = {f"again-{number}" for number in range(partitions)}
+    assert topic_ids(tmp_path) == dict.fromkeys(names, UUID(int=2))
+    assert everything_in(after.partitions[NAMESAKE].log) == [b"new"]
+    assert after.losses() is None
+    await after.close()
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_broker_ends_while_a_thread_opens_logs(tmp_path: Path, *, is_deleted: bool) -> None:
+    state = ClusterState()
+    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    if is_deleted:
+        replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+    assert await replicas.close()
+    assert not replicas.partitions
+    after = opened(tmp_path, state, Ended.CLEANLY)
+    count = 0 if is_deleted else BIG
+    assert (len(after.partitions), len(folders_in(tmp_path))) == (count, count)
+    await after.close()
+
+
+async def test_one_of_many_that_cannot_be_opened_is_offline_alone(tmp_path: Path) -> None:
+    state = ClusterState()
+    replicas = opened(tmp_path, state, Ended.CLEANLY)
+    (tmp_path / "big-7").write_bytes(b"where a folder should be")
+    replicas.follow(state, LAYERS, changed_by(state, *new_topic(1, "big", BIG)))
+    await drained(replicas, BIG - 1)
+    assert replicas.offline.keys() == {TopicPartition("big", 7)}
+    replicas.follow(state, LAYERS, changed_by(state, TopicRemovedRecord(UUID(int=1))))
+    assert not replicas.offline
+    await replicas.close()
 
 
 async def test_work_on_many_partitions_leaves_turns_for_others(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Rules of this file:
   Apache Kafka does. So answers cannot overtake each other, and a request sees the effects of
   those before it. The one exception: a Produce request is taken up behind others that are
   written and wait for followers. All are written in their order, and followers get many at once.
+  An answer that is only held for lack of something to say is given when another request is there.
 - What a client may cost is limited: frames by their size, requests that wait by their bytes,
   answers by not taking up the next request while the client does not read the last.
 - Whatever a client does wrong ends its connection and nothing else.
@@ -23,6 +24,7 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from shoal.lite.api.registry import Answer, HangUp, Written
+from shoal.lite.held_answers import HeldAnswer
 from shoal.lite.log.slices import LogSlice
 from shoal.runtime.tasks import run_awaited
 from shoal.wire.api_keys import ApiKey
@@ -172,6 +174,8 @@ class Connection:
         while waiting and self._unsent_bytes < _UNSENT_LIMIT_BYTES:
             request = waiting[0]
             if underway and not (self._all_written and request[:2] == _PRODUCE_KEY):
+                if isinstance(held := underway[0][0], HeldAnswer):
+                    held.release()
                 return
             waiting.popleft()
             answer = self._answer(request)

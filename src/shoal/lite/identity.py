@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from shoal.lite.log.files import replace_file
-from shoal.lite.replicas import kafka_uuid
+from shoal.lite.log_opening import kafka_uuid
 from shoal.model.errors import SystemFailure
 
 META_NAME = "meta.properties"

@@ -5,10 +5,11 @@ Rules of this file:
   holds it while it has nothing to give.
 - The first request names all of them, the next ones only those that have moved (KIP-227): the
   leader remembers the others.
-- When partitions come or change, the request that is held knows nothing of them: the connection
-  is dropped and made again, which is cheap, and they need not wait. After that all are named
-  again. So they are after anything that goes wrong with a partition, but for an error that the
-  leader has told: it has forgotten that partition then, which is named again alone when it may be.
+- When partitions come or change, the request that is held does not name them: a small request
+  behind it makes the leader answer it, and the next one names just those partitions. A fetch costs
+  what has changed, also while thousands of partitions come one after the other.
+- A partition whose fetch failed leaves the session, and is named again when it may be. All are
+  named again after a lost connection or session.
 - The fetcher ends when nothing follows its leader any more. After an unexpected error it starts
   again, with a new connection and a full fetch; an error of one partition stops only that one.
 - A leader that cannot be reached, or hangs up, is asked again after a pause that doubles.
@@ -30,20 +31,26 @@ from shoal.lite.log.header import HEADER_SIZE
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.messages import EpochEnd, FetchAnswer, ReplicaFetch
 from shoal.runtime.tasks import Backoff, keep_running, record_failure
+from shoal.wire.api_keys import ApiKey
 from shoal.wire.errors import Malformed, WireError
 from shoal.wire.fetch import (
     NO_SESSION_ID,
     READ_UNCOMMITTED,
     FetchedPartition,
     FetchPartition,
+    ForgottenPartition,
     decode_fetch_response,
     encode_fetch_request,
 )
+from shoal.wire.framing import Part
+from shoal.wire.messages import put_request_header
 from shoal.wire.primitives import INT64
 
 FETCH_VERSION = 16
 _PARTITION_MAX_BYTES = 1024 * 1024
 _MAX_BYTES = 10 * 1024 * 1024
+# A fetch, what ends its wait, and the same once more before the leader has answered the latter.
+_MOST_UNANSWERED = 4
 # How much longer than the leader holds a fetch an answer may take.
 _ANSWER_PATIENCE_S = 10.0
 _IDLE_MS = 1000
@@ -90,11 +97,14 @@ class ReplicaFetcher:
         self._session_id = NO_SESSION_ID
         self._session_epoch = FULL_EPOCH
         self._known: dict[Key, _Asked] = {}
-        self._named: list[_Asked] = []
-        # Those that the leader knows nothing of: they failed, and may be asked for again later.
+        self._named: dict[Key, _Asked] = {}
+        self._forgotten: dict[Key, Partition] = {}
+        # Those that the leader knows nothing of: they are new, or failed and are tried again later.
         self._absent: dict[Key, Partition] = {}
-        # When the first of them may be.
+        # When the first of them may be named.
         self._retry_ms: int | None = None
+        # Whether the leader may hold a fetch that it was not asked to answer.
+        self._is_held = False
         # How long to wait after the next connection that fails.
         self._pause_s = _RECONNECT.first_s
         name = f"replica fetcher from broker {leader.node_id}"
@@ -103,8 +113,23 @@ class ReplicaFetcher:
     def wake(self) -> None:
         """Partitions came, or follow in another epoch."""
         self._changed.set()
-        if self._connection is not None:
-            self._connection.abort(ConnectionLost("partitions changed", sent=True))
+        if self._is_held and self._connection is not None:
+            self._is_held = False
+            # Its answer, or the lack of one, says nothing that the fetch's does not.
+            self._connection.submit(
+                self._encode_release, name="ApiVersions", timeout_s=_ANSWER_PATIENCE_S
+            )
+
+    def _encode_release(self, correlation_id: int) -> list[Part]:
+        """The smallest request: a leader answers a fetch that it holds when another one comes."""
+        head = put_request_header(
+            ApiKey.API_VERSIONS, 0, correlation_id=correlation_id, client_id=self._client_id
+        )
+        return [head]
+
+    @property
+    def _client_id(self) -> str:
+        return f"{NODE_CLIENT_PREFIX}{self._follower.broker_id}"
 
     async def close(self) -> None:
         self._task.cancel()
@@ -118,58 +143,92 @@ class ReplicaFetcher:
         self._begin_anew()
         await self._drop()
         while True:
-            if self._changed.is_set():
-                self._changed.clear()
-                self._begin_anew()
-            if self._session_epoch != FULL_EPOCH:
-                self._name_returning()
-            else:
+            has_changed = self._changed.is_set()
+            self._changed.clear()
+            if self._session_epoch == FULL_EPOCH:
                 self._name_all()
                 if not self._known:
                     await self._pause(self._left_ms(_IDLE_MS) / 1000)
                     continue
+            elif has_changed:
+                self._name_changed()
+            self._name_returning()
             try:
                 await self._fetch()
             except (ClientError, WireError, OSError, TimeoutError) as error:
-                self._begin_anew()
-                if self._changed.is_set():
-                    continue
-                if isinstance(error, ConnectionLost) and error.sent:
-                    self._on_lost(self.leader.node_id)
-                _logger.info("broker %d cannot be fetched from: %s", self.leader.node_id, error)
-                await self._drop()
-                now_ms = monotonic_ms()
-                for partition, fetch in self._known.values():
-                    if (follower := partition.replica.follower) is not None:
-                        follower.failed(now_ms, fetch)
-                await self._pause(self._pause_s)
-                self._pause_s = _RECONNECT.after(self._pause_s)
+                await self._on_fetch_failed(error)
+
+    async def _on_fetch_failed(self, error: Exception) -> None:
+        """Try all partitions again after a pause, with a new connection."""
+        self._begin_anew()
+        if isinstance(error, ConnectionLost) and error.sent:
+            self._on_lost(self.leader.node_id)
+        _logger.info("broker %d cannot be fetched from: %s", self.leader.node_id, error)
+        await self._drop()
+        now_ms = monotonic_ms()
+        for partition, fetch in self._known.values():
+            if (follower := partition.replica.follower) is not None:
+                follower.failed(now_ms, fetch)
+        await self._pause(self._pause_s)
+        self._pause_s = _RECONNECT.after(self._pause_s)
 
     def _begin_anew(self) -> None:
         """Say everything again next time."""
         self._session_id, self._session_epoch = NO_SESSION_ID, FULL_EPOCH
 
+    # Naming
+
     def _name_all(self) -> None:
-        self._known = {}
-        self._named = []
-        partitions = self._followers_of(self.leader.node_id)
-        self._absent = {(p.record.topic_id.int, p.record.partition): p for p in partitions}
+        self._known, self._named, self._forgotten = {}, {}, {}
+        self._absent = self._followers()
+        self._retry_ms = 0
         self._name_returning()
 
+    def _followers(self) -> dict[Key, Partition]:
+        partitions = self._followers_of(self.leader.node_id)
+        return {(p.record.topic_id.int, p.record.partition): p for p in partitions}
+
+    def _name_changed(self) -> None:
+        """Name those that came or follow in another epoch; forget those that have gone."""
+        followers = self._followers()
+        for key, (partition, _) in list(self._known.items()):
+            if followers.get(key) is not partition:
+                self._forget(key, partition)
+        for key, partition in followers.items():
+            known = self._known.get(key)
+            if known is None or _leader_epoch(partition) != known[1].leader_epoch:
+                self._absent[key] = partition
+                self._retry_ms = 0
+
+    def _forget(self, key: Key, partition: Partition) -> None:
+        """Take a partition out of the session."""
+        del self._known[key]
+        self._named.pop(key, None)
+        self._forgotten[key] = partition
+
     def _name_returning(self) -> None:
-        """Name those that failed and may be asked for again, beside what is named anyway."""
-        self._retry_ms = None
+        """Name those that are not in the session and may be now, beside what is named anyway."""
         now_ms = monotonic_ms()
+        if self._retry_ms is None or now_ms < self._retry_ms:
+            return
+        self._retry_ms = None
         absent, self._absent = self._absent, {}
         for key, partition in absent.items():
             fetch = _next_fetch(partition, now_ms)
-            follower = partition.replica.follower
             if fetch is not None:
-                self._known[key] = (partition, fetch)
-                self._named.append(self._known[key])
-            elif follower is not None and (retry_ms := follower.next_deadline_ms()) is not None:
-                self._absent[key] = partition
-                self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
+                self._known[key] = self._named[key] = (partition, fetch)
+            else:
+                self._name_later(key, partition)
+
+    def _name_later(self, key: Key, partition: Partition) -> None:
+        """Name a partition again when its follower may try; never, if it must not."""
+        follower = partition.replica.follower
+        if follower is None or partition.is_gone:
+            return
+        retry_ms = follower.next_deadline_ms()
+        if retry_ms is not None:
+            self._absent[key] = partition
+            self._retry_ms = retry_ms if self._retry_ms is None else min(retry_ms, self._retry_ms)
 
     def _left_ms(self, most_ms: int) -> int:
         """How long until a follower may try again, at most so long."""
@@ -194,12 +253,13 @@ class ReplicaFetcher:
             request = encode_fetch_request(
                 FETCH_VERSION,
                 correlation_id=correlation_id,
-                client_id=f"{NODE_CLIENT_PREFIX}{self._follower.broker_id}",
+                client_id=self._client_id,
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=_MAX_BYTES,
                 isolation=READ_UNCOMMITTED,
-                partitions=[_wanted(*item) for item in self._named],
+                partitions=[_wanted(*item) for item in self._named.values()],
+                forgotten=[_forgotten(partition) for partition in self._forgotten.values()],
                 session_id=self._session_id,
                 session_epoch=self._session_epoch,
                 replica_id=self._follower.broker_id,
@@ -208,7 +268,11 @@ class ReplicaFetcher:
             return [request]
 
         timeout_s = wait_ms / 1000 + _ANSWER_PATIENCE_S
-        frame = await connection.request(encode, name="Fetch", timeout_s=timeout_s)
+        self._is_held = True
+        try:
+            frame = await connection.request(encode, name="Fetch", timeout_s=timeout_s)
+        finally:
+            self._is_held = False
         response = decode_fetch_response(FETCH_VERSION, frame)
         if response.error_code in _SESSION_ENDED:
             self._begin_anew()
@@ -222,9 +286,8 @@ class ReplicaFetcher:
 
     def _take(self, answers: Iterable[FetchedPartition]) -> None:
         """Do as the leader says, and note what to say next."""
-        self._named = []
+        self._named, self._forgotten = {}, {}
         now_ms = monotonic_ms()
-        is_well = self._session_id != NO_SESSION_ID
         for fetched in answers:
             if fetched.topic_id is None:
                 continue
@@ -238,13 +301,16 @@ class ReplicaFetcher:
             if fetched.error_code:
                 # The leader says it once and knows nothing of the partition from then on.
                 del self._known[key]
-                self._absent[key] = partition
+                if following is None:
+                    self._name_later(key, partition)
+                else:
+                    self._known[key] = self._named[key] = (partition, following)
             elif following is None:
-                is_well = False
+                self._forget(key, partition)
+                self._name_later(key, partition)
             elif following != fetch:
-                self._known[key] = (partition, following)
-                self._named.append(self._known[key])
-        if not is_well:
+                self._known[key] = self._named[key] = (partition, following)
+        if self._session_id == NO_SESSION_ID:
             self._begin_anew()
 
     def _hand_over(
@@ -261,7 +327,9 @@ class ReplicaFetcher:
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed:
             return self._connection
-        self._connection = await dial(self._follower.broker_id, self.leader)
+        self._connection = await dial(
+            self._follower.broker_id, self.leader, max_in_flight=_MOST_UNANSWERED
+        )
         return self._connection
 
     async def _drop(self) -> None:
@@ -276,6 +344,16 @@ def _next_fetch(partition: Partition, now_ms: int) -> ReplicaFetch | None:
     if follower is None or partition.is_gone or partition.log.offline_reason is not None:
         return None
     return follower.next_fetch(now_ms)
+
+
+def _leader_epoch(partition: Partition) -> int:
+    follower = partition.replica.follower
+    return -1 if follower is None else follower.leader_epoch
+
+
+def _forgotten(partition: Partition) -> ForgottenPartition:
+    record = partition.record
+    return ForgottenPartition(partition.name, record.topic_id, record.partition)
 
 
 def _wanted(partition: Partition, fetch: ReplicaFetch) -> FetchPartition:

@@ -5,21 +5,19 @@ Rules of this file:
   at start as well as later, never because a client asked.
 - A partition that cannot be opened, or fails later, is offline, and says why; the others are
   served. It is reported to the controller, so that another replica leads.
-- A log that was found damaged is checked as a whole when it is opened again, if another replica
-  has everything: it is cut at the damage, and what is missing is fetched.
 - A folder that belongs to no replica of this broker is what a crash left of a deletion; it is
   removed at start.
 - Work on many partitions is done in slices, so that heartbeats and other partitions have their
   turn. A replica that is not wanted any more is let go of at once: nothing of it is served, and
   nothing is written to it. Those that are open hear of new leaders next, then new ones are
-  opened; until its turn a new one has no replica here, which clients take for a new leader's
-  delay. Folders are deleted by a thread.
+  opened, those first that are led here: followers elsewhere ask for them. Until its turn a new one
+  has no replica here, which clients take for a new leader's delay. Many are opened by a thread,
+  and folders are deleted by one.
 - High watermarks are written down now and then: a replica that starts, and is the last one,
   serves what was committed. One that is too low is always safe.
 """
 
 import asyncio
-import base64
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
@@ -30,7 +28,7 @@ from uuid import UUID
 
 from shoal.lite.cleaner import Cleaner
 from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import Layers, topic_rules
+from shoal.lite.configs import Layers, TopicRules, topic_rules
 from shoal.lite.controller import requests
 from shoal.lite.controller.records import NO_LEADER, PartitionRecord
 from shoal.lite.controller.state import ClusterState
@@ -40,17 +38,9 @@ from shoal.lite.high_watermarks import HighWatermarks
 from shoal.lite.housekeeping import Housekeeper
 from shoal.lite.log.end_marks import EndMarks
 from shoal.lite.log.ended import Ended
-from shoal.lite.log.files import replace_file
-from shoal.lite.log.flushing import RECOVERY_POINT
-from shoal.lite.log.offline import (
-    DAMAGE,
-    FILE_ERRORS,
-    LogOffline,
-    clear_damage_mark,
-    is_marked_damaged,
-    mark_damaged,
-)
+from shoal.lite.log.offline import FILE_ERRORS, LogOffline
 from shoal.lite.log.partition_log import PartitionLog
+from shoal.lite.log_opening import LogOpener, OpenJob, topic_id_in
 from shoal.lite.partition import Partition
 from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
 from shoal.lite.replication.leader import LeaderPartition
@@ -66,7 +56,6 @@ from shoal.runtime.tasks import (
     run_once,
 )
 
-PARTITION_METADATA = "partition.metadata"
 _CHECKPOINT_S = 1.0
 # While many replicas are opened: after so long those that are open begin to fetch. It costs each
 # leader a look at all that follow it.
@@ -100,13 +89,14 @@ class Replicas:
         self._layers = Layers(dynamic={}, dynamic_default={}, static={})
         # Replicas by the ids of their topics, also those that are offline.
         self._by_topic: dict[UUID, set[TopicPartition]] = {}
-        # Topics whose folders lie where those of new ones may have to be, by partition.
-        self._doomed: dict[TopicPartition, UUID] = {}
+        # What applies to topics, as far as it was looked up since the metadata changed.
+        self._rules: dict[str, TopicRules] = {}
         self._reconciling: SlicedWork[TopicPartition] = SlicedWork(
             "following the metadata", self._reconcile, on_drained=self._followed
         )
+        self._opener = LogOpener(self._begin_opening, self._finish_opening, self._followed)
         self._steered_s = 0.0
-        self._remover = FolderRemover()
+        self._remover = FolderRemover(folder)
         # Called when replicas were opened later than the metadata came.
         self.on_opened: Callable[[], None] = lambda: None
         self._end_marks: EndMarks
@@ -176,24 +166,30 @@ class Replicas:
     ) -> None:
         """Do what the metadata says about these partitions: of many, the rest soon."""
         self._state, self._layers = state, layers
+        self._rules.clear()
         self.live_epochs.clear()
         self.live_epochs.update(state.live_epochs())
-        gone = self._let_go_of_deleted()
+        self._let_go_of_deleted()
         opened: list[TopicPartition] = []
+        led: list[TopicPartition] = []
         closed: list[TopicPartition] = []
         for record in changed:
             key = TopicPartition(state.topic_names[record.topic_id], record.partition)
             if self.broker_id not in record.replicas:
-                if self._let_go(key, record.topic_id):
-                    gone.append(key)
+                self._let_go(key, record.topic_id)
             elif key in self.partitions:
                 opened.append(key)
+            elif record.leader == self.broker_id:
+                led.append(key)
             else:
                 closed.append(key)
-        keys = [*opened, *closed, *gone]
+        keys = [*opened, *led, *closed]
         # At a start nobody is served yet, and what comes next counts on all replicas.
-        is_at_once = len(keys) <= LEAST_AT_ONCE or not self._is_open
-        self._reconciling.add(keys, least=len(keys) if is_at_once else 1)
+        if len(keys) <= LEAST_AT_ONCE or not self._is_open:
+            self._reconciling.add(keys, least=len(keys))
+        else:
+            self._opener.add([*led, *closed])
+            self._reconciling.add(opened)
         self._housekeeper.configure(layers.integer("log.retention.check.interval.ms"))
         self._cleaner.configure(
             layers.integer("log.cleaner.backoff.ms"), is_enabled=layers.flag("log.cleaner.enable")
@@ -209,27 +205,79 @@ class Replicas:
     def _followed(self) -> None:
         """Partitions had their turn later than the metadata came."""
         now_s = asyncio.get_running_loop().time()
-        if self._reconciling.is_idle or now_s >= self._steered_s + _STEER_S:
+        is_done = self._reconciling.is_idle and self._opener.is_idle
+        if is_done or now_s >= self._steered_s + _STEER_S:
             self._steered_s = now_s
             self._steer()
             self.on_opened()
 
     def _reconcile(self, key: TopicPartition) -> None:
         """Make what is here of a partition what the metadata says now."""
-        if (topic_id := self._doomed.pop(key, None)) is not None:
-            # Out of the way first, so that a topic of the same name finds no trace of it.
-            self._remover.take(self._folder / str(key), topic_id)
+        if self._opener.is_underway(key):
+            # Once that log is taken, or not wanted any more.
+            self._opener.add([key])
+            return
+        if (record := self._wanted(key)) is not None:
+            self._try_to_follow(key, record)
+
+    def _wanted(self, key: TopicPartition) -> PartitionRecord | None:
+        """What the metadata says of a replica; None if this broker should have none."""
         topic = self._state.topics.get(key.topic)
         record = None if topic is None else topic.partitions.get(key.partition)
-        if record is not None and self.broker_id in record.replicas:
-            self._try_to_follow(self._state, self._layers, key, record)
+        return record if record is not None and self.broker_id in record.replicas else None
+
+    def _begin_opening(self, key: TopicPartition) -> OpenJob | None:
+        """The job of a log whose turn it is; None if there is nothing to open."""
+        record = self._wanted(key)
+        if record is None:
+            return None
+        if key in self.partitions or key in self.offline:
+            self._try_to_follow(key, record)
+            return None
+        return self._opening(key, record)
+
+    def _opening(self, key: TopicPartition, record: PartitionRecord) -> OpenJob:
+        folder = self._folder / str(key)
+        # A topic of the same name that was deleted must leave no trace.
+        self._remover.clear_way(folder.name)
+        self._by_topic.setdefault(record.topic_id, set()).add(key)
+        return OpenJob(
+            key,
+            record,
+            folder,
+            self._rules_of(key.topic).log,
+            self._ended,
+            self._end_marks.of(record.key),
+            leads=record.leader == self.broker_id,
+            can_refetch=bool({*record.in_sync, *record.eligible} - {self.broker_id}),
+        )
+
+    def _rules_of(self, topic: str) -> TopicRules:
+        rules = self._rules.get(topic)
+        if rules is None:
+            rules = topic_rules(self._layers, self._state.topic_configs(topic))
+            self._rules[topic] = rules
+        return rules
+
+    def _finish_opening(self, job: OpenJob) -> None:
+        """Take a log that a thread has opened, if it is still wanted."""
+        key, topic_id = job.key, job.record.topic_id
+        if key not in self._by_topic.get(topic_id, ()):
+            # Let go of meanwhile; a topic of the same name may come next.
+            if job.log is not None:
+                job.log.abandon()
+                self._end_marks.drop(job.record.key)
+                self._remover.add(str(key), topic_id)
+            return
+        record = self._state.partition(*job.record.key)
+        self._try_to_follow(key, record, job)
 
     def _try_to_follow(
-        self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
+        self, key: TopicPartition, record: PartitionRecord, job: OpenJob | None = None
     ) -> None:
         """Do what the metadata says about a partition; one that fails costs no other."""
         try:
-            self._follow_partition(state, layers, key, record)
+            self._follow_partition(key, record, job)
         except Exception as error:  # noqa: BLE001 - the other partitions must be served
             record_failure("following the metadata of a partition", error, f"{key} is offline")
             if (partition := self.partitions.get(key)) is not None:
@@ -239,18 +287,17 @@ class Replicas:
                 self._report_failure(record.key)
 
     def _follow_partition(
-        self, state: ClusterState, layers: Layers, key: TopicPartition, record: PartitionRecord
+        self, key: TopicPartition, record: PartitionRecord, job: OpenJob | None
     ) -> None:
-        rules = topic_rules(layers, state.topic_configs(key.topic))
+        rules = self._rules_of(key.topic)
         settings = ReplicationSettings(
-            min_insync_replicas=state.min_insync(record),
-            replica_lag_time_max_ms=layers.integer("replica.lag.time.max.ms"),
+            min_insync_replicas=self._state.min_insync(record),
+            replica_lag_time_max_ms=self._layers.integer("replica.lag.time.max.ms"),
             replica_fetch_backoff_ms=_FETCH_BACKOFF_MS,
         )
         partition = self.partitions.get(key)
         if partition is None:
-            self._by_topic.setdefault(record.topic_id, set()).add(key)
-            log = self._opened(key, record, rules.log)
+            log = self._opened_log(key, record, job)
             if log is None:
                 return
             partition = self.partitions[key] = Partition(
@@ -267,62 +314,36 @@ class Replicas:
         if record.recovering and record.leader == NO_LEADER:
             self._report_log_end(partition)
 
-    def _opened(
-        self, key: TopicPartition, record: PartitionRecord, settings: Any
+    def _opened_log(
+        self, key: TopicPartition, record: PartitionRecord, job: OpenJob | None
     ) -> PartitionLog | None:
-        folder = self._folder / str(key)
-        if key in self.offline:
-            return None
-        try:
-            if _topic_id_in(folder) not in {None, record.topic_id}:
-                # Of a topic that was deleted while its log could not be opened.
-                shutil.rmtree(folder)
-            log = self._open_log(folder, record, settings)
-            _write_partition_metadata(folder, record.topic_id)
-        except (*FILE_ERRORS, ValueError) as error:
+        """The log that a thread has opened, or that is opened now; None if it is offline."""
+        if job is None:
+            self._by_topic.setdefault(record.topic_id, set()).add(key)
+            if key in self.offline:
+                return None
+            job = self._opening(key, record)
+            job.run()
+        error = job.error
+        if error is not None and not isinstance(error, (*FILE_ERRORS, ValueError)):
+            raise error
+        if error is not None:
             self.offline[key] = f"{key} is offline: {error}"
-            _logger.exception("%s cannot be opened", key)
+            _logger.error("%s cannot be opened", key, exc_info=error)
             self._report_failure(record.key)
-            return None
-        return log
+        return job.log
 
-    def _open_log(self, folder: Path, record: PartitionRecord, settings: Any) -> PartitionLog:
-        """Open a log as it was left; one that is damaged as if nothing of it could be trusted."""
-        end_mark = self._end_marks.of(record.key)
-        if not is_marked_damaged(folder):
-            try:
-                return PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
-            except DAMAGE as error:
-                _logger.warning("%s is damaged: %s", folder.name, error)
-                mark_damaged(folder)
-        if not self._must_check(folder, record):
-            return PartitionLog(folder, settings, ended=self._ended, end_mark=end_mark)
-        log = PartitionLog(folder, settings, ended=Ended.UNKNOWN, end_mark=end_mark)
-        clear_damage_mark(folder)
-        return log
-
-    def _must_check(self, folder: Path, record: PartitionRecord) -> bool:
-        """Whether to check all of a log that was found damaged, and cut it there."""
-        if not {*record.in_sync, *record.eligible} - {self.broker_id}:
-            # Where nobody else has everything, what lies behind the damage must stay.
-            return False
-        (folder / RECOVERY_POINT).unlink(missing_ok=True)
-        return True
-
-    def _let_go_of_deleted(self) -> list[TopicPartition]:
+    def _let_go_of_deleted(self) -> None:
         """Let go of the replicas of topics that are gone, also if one has the name again."""
-        return [
-            key
-            for topic_id in self._by_topic.keys() - self._state.topic_names.keys()
-            for key in list(self._by_topic[topic_id])
-            if self._let_go(key, topic_id)
-        ]
+        for topic_id in self._by_topic.keys() - self._state.topic_names.keys():
+            for key in list(self._by_topic[topic_id]):
+                self._let_go(key, topic_id)
 
-    def _let_go(self, key: TopicPartition, topic_id: UUID) -> bool:
-        """Neither serve a replica nor write to it from now on; whether its folder has to go."""
+    def _let_go(self, key: TopicPartition, topic_id: UUID) -> None:
+        """Neither serve a replica nor write to it from now on; its folder goes soon."""
         keys = self._by_topic.get(topic_id, set())
         if key not in keys:
-            return False
+            return
         keys.discard(key)
         if not keys:
             del self._by_topic[topic_id]
@@ -331,12 +352,11 @@ class Replicas:
         self.offline.pop(key, None)
         partition = self.partitions.pop(key, None)
         if partition is None:
-            return False
+            return
         partition.leave()
         partition.log.abandon()
         self._end_marks.drop(partition.record.key)
-        self._doomed[key] = topic_id
-        return True
+        self._remover.add(str(key), topic_id)
 
     def _remove_strays(self, state: ClusterState) -> None:
         for folder in self._folder.iterdir():
@@ -347,7 +367,7 @@ class Replicas:
     def _is_stray(self, state: ClusterState, folder: Path) -> bool:
         if is_doomed(folder):
             return True
-        if (topic_id := _topic_id_in(folder)) is None:
+        if (topic_id := topic_id_in(folder)) is None:
             return False
         with suppress(ValueError):
             name, _, index = folder.name.rpartition("-")
@@ -488,6 +508,7 @@ class Replicas:
     async def close(self) -> bool:
         """Bring everything to the disk and let go of it; says whether that worked."""
         self._reconciling.stop()
+        await self._opener.stop()
         await self._housekeeper.stop()
         await self._cleaner.stop()
         if self._checkpoint_timer is not None:
@@ -534,25 +555,3 @@ class Replicas:
             message = "This server does not host this topic-partition."
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, message)
         return partition
-
-
-def _write_partition_metadata(folder: Path, topic_id: UUID) -> None:
-    """Apache Kafka's file that ties a folder to a topic's id."""
-    path = folder / PARTITION_METADATA
-    if not path.exists():
-        content = f"version: 0\ntopic_id: {kafka_uuid(topic_id)}"
-        replace_file(path, content.encode(), durable=False)
-
-
-def _topic_id_in(folder: Path) -> UUID | None:
-    """The topic that a folder is tied to; None if that is not known."""
-    with suppress(OSError, ValueError):
-        text = (folder / PARTITION_METADATA).read_text()
-        encoded = text.rpartition("topic_id: ")[2].strip()
-        return UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
-    return None
-
-
-def kafka_uuid(value: UUID) -> str:
-    """A UUID as Apache Kafka writes it."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

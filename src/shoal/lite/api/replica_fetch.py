@@ -13,6 +13,7 @@ Rules of this file:
   knows to be committed.
 - Large batches are held for a moment too, so that a follower gets several at once: a producer
   that gathers so much has waited for longer than that.
+- A follower that sends another request has something to say: the fetch that is held is answered.
 - If the leadership has changed while a fetch was held, nothing is given.
 """
 
@@ -24,6 +25,7 @@ from shoal.lite.api.registry import Answer, Request
 from shoal.lite.codes import Code, Refused
 from shoal.lite.core import BrokerCore
 from shoal.lite.fetch_sessions import FINAL_EPOCH, FULL_EPOCH, LAST_EPOCH, LAST_ID, Key, key_of
+from shoal.lite.held_answers import HeldAnswer
 from shoal.lite.log.slices import NOTHING
 from shoal.lite.partition import Partition, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
@@ -249,7 +251,8 @@ class ReplicaSession:
     # Holding
 
     def _hold(self, wait_ms: int) -> "asyncio.Future[Answer]":
-        future = self._held = self._loop.create_future()
+        future: HeldAnswer[Answer] = HeldAnswer(lambda: self._release(future))
+        self._held = future
         self._is_finishing = False
         self._held_until_s = self._loop.time() + wait_ms / 1000
         self._look_at(self._held_until_s)
@@ -287,6 +290,10 @@ class ReplicaSession:
         self._marked[item.key] = item
         if self._held is not None and not self._is_finishing:
             self._finish_soon(self._held)
+
+    def _release(self, held: "asyncio.Future[Answer]") -> None:
+        if self._held is held and not self._is_finishing:
+            self._finish_soon(held)
 
     def _finish_soon(self, held: "asyncio.Future[Answer]") -> None:
         self._is_finishing = True

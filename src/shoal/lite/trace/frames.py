@@ -4,9 +4,11 @@ Kafka lets flexible versions carry fields that a reader may not know; nodes that
 pass over them. Versions that are not flexible carry no clock.
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar, cast
 
+from shoal.lite.held_answers import HeldAnswer
 from shoal.lite.trace import tracer
 from shoal.lite.trace.tracer import Tracer
 from shoal.runtime.tasks import run_awaited
@@ -78,9 +80,30 @@ def stamped(answer: AnswerT) -> AnswerT:
     if isinstance(answer, Sequence):
         first = _tagged(memoryview(answer[0]), _TAGS_OF_ANSWER_AT, tracer.current.stamp())
         result = [first, *answer[1:]]
+    elif isinstance(answer, HeldAnswer):
+        result = _stamped_held(answer)
     else:
         result = run_awaited("answer", _stamped_later(cast("Awaitable[Any]", answer)))
     return cast("AnswerT", result)
+
+
+def _stamped_held(answer: HeldAnswer[Any]) -> HeldAnswer[Any]:
+    """A held answer with our clock; who ends the one ends the other."""
+    result: HeldAnswer[Any] = HeldAnswer(answer.release)
+
+    def on_answer(_: "asyncio.Future[Any]") -> None:
+        if answer.cancelled():
+            result.cancel()
+        elif not result.done():
+            result.set_result(stamped(answer.result()))
+
+    def on_result(_: "asyncio.Future[Any]") -> None:
+        if result.cancelled():
+            answer.cancel()
+
+    answer.add_done_callback(on_answer)
+    result.add_done_callback(on_result)
+    return result
 
 
 async def _stamped_later(answer: Awaitable[Any]) -> Any:
