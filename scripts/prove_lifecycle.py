@@ -7,7 +7,9 @@
 All cells on Kafka Lite, a pairwise cover of them on Apache Kafka. A filter of `--cells` is a list
 of words, separated by commas, all of which a cell must have; filters may be repeated. Cells of one
 event at one time are played together; `--jobs` plays run at once, each between clusters of its
-own. Exit code 1 if a cell has an outcome that its event does not allow.
+own. With `--results FILE` a run that was ended is continued, and cells that failed are played
+again; the report names them, and the code that played each cell. Exit code 1 if a cell has an
+outcome that its event does not allow.
 
 What a cell is stands in tests/support/lifecycle/.
 """

@@ -21,10 +21,11 @@ from support.lifecycle.cells import (
 )
 from support.lifecycle.events import SCRIPTS
 from support.lifecycle.judging import Fate, Observed, Said, Seen, Verdict, judge
+from support.lifecycle.keeping import describe_codes, keep_result, read_kept, read_replayed
 from support.lifecycle.pairwise import cover_pairs, pairs_of
 from support.lifecycle.planting import Planted, count_found
 from support.lifecycle.plays import Result
-from support.lifecycle.reporting import Section, outcome_table, write_report
+from support.lifecycle.reporting import Section, format_section, outcome_table, write_report
 from support.lifecycle.verifying import Compared, reconcile
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,24 @@ def test_a_report_states_how_many_planted_defects_were_found(tmp_path: Path) -> 
     path = tmp_path / "lifecycle.md"
     write_report(path, Section("lite", results, 2, "code", "conditions", count_found(results)))
     assert "skip batches silently: 1 of 1 found." in path.read_text()
+
+
+def test_a_run_that_was_ended_can_be_continued(tmp_path: Path) -> None:
+    first, second = all_cells()[:2]
+    path = tmp_path / "results"
+    assert read_kept(path) == {}
+    failed = Result(first, Verdict(Outcome.SILENT, "missing …"), is_good=False)
+    results = [Result(cell, Verdict(Outcome.COPIED), is_good=True) for cell in (second, first)]
+    for result, code in zip([failed, *results], ("old", "old", "new"), strict=True):
+        keep_result(path, result, code)
+    kept = read_kept(path)
+    assert [kept[cell].result for cell in (second, first)] == results
+    assert describe_codes(kept.values()) == "new (1 cells), old (1 cells)"
+    assert describe_codes([kept[first]]) == "new"
+    # A report must not hide that a cell failed once.
+    assert read_replayed(path) == [(failed, "old")]
+    section = Section("lite", results, 2, "new", "conditions", replayed=[(failed, "old")])
+    assert f"- {first}: silent: missing … (old)" in format_section(section)
 
 
 def test_plays_have_all_cells_once() -> None:

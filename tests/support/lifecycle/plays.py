@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
+
 from support.lifecycle.cells import (
     EVENTS,
     GOOD,
@@ -54,6 +56,14 @@ COPY_PATIENCE_S: Final = 180.0
 # Transactions that a dead partition holds back are left for others within 30 s.
 HEALTHY_PATIENCE_S: Final = 45.0
 _POLL_S: Final = 0.3
+# They end a play, never a run.
+_PLAY_ERRORS: Final = (
+    SideFailed,
+    Unreadable,
+    KafkaException,
+    subprocess.TimeoutExpired,
+    RuntimeError,
+)
 
 Found = dict[Place, list[Seen]]
 Both = tuple[Found, Found]  # source and target
@@ -180,7 +190,7 @@ class Play:
         began = time.monotonic()
         try:
             verdicts = self._play()
-        except (SideFailed, Unreadable, subprocess.TimeoutExpired, RuntimeError) as error:
+        except _PLAY_ERRORS as error:
             verdicts = {v.topic: Verdict(Outcome.WRONG, f"{error}") for v in self.victims}
         finally:
             self._clean_up()

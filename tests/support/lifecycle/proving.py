@@ -4,11 +4,14 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.runtime.conditions import code_version, conditions
 from support.lifecycle.cells import ENGINES, Cell, all_cells, group_plays, select_cells
+from support.lifecycle.keeping import describe_codes, keep_result, read_kept, read_replayed
 from support.lifecycle.pairwise import cover_pairs
+from support.lifecycle.planting import Planted
 from support.lifecycle.plays import Result
 from support.lifecycle.reporting import Section, write_report
 from support.lifecycle.running import RunOptions, play_cells
@@ -28,6 +31,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--limit-minutes", type=float, default=0.0)
     parser.add_argument("--patience", type=float, default=2.0, help="stretches waits by so much")
+    parser.add_argument(
+        "--results", type=Path, help="add results to this file; play what is not in it, or failed"
+    )
     parser.add_argument("--keep", type=Path, help="keep logs in this folder")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     return parser.parse_args()
@@ -49,15 +55,43 @@ def main() -> int:
             _say(f"{cell}")
         return 0 if cells else 2
     began = time.monotonic()
-    plays = sum(1 for _ in group_plays(cells))
-    _say(f"{len(cells)} cells in {plays} plays on {options.engine}")
+    code = code_version("src", "scripts", "tests/support")
+    with tempfile.TemporaryDirectory(prefix="shoal-lifecycle-") as folder:
+        file = options.results or Path(folder) / "results"
+        kept = {cell: each for cell, each in read_kept(file).items() if each.result.is_good}
+        left = [cell for cell in cells if cell not in kept]
+        _say(f"{len(left)} cells in {len(list(group_plays(left)))} plays on {options.engine}")
 
-    def show(result: Result) -> None:
-        sign = "ok  " if result.is_good else "FAIL"
-        at = f"{time.monotonic() - began:7.1f} s  {sign} {result.seconds:5.1f} s"
-        _say(f"{at}  {result.cell}: {result.verdict.outcome} {result.verdict.detail}")
+        def show(result: Result) -> None:
+            keep_result(file, result, code)
+            sign = "ok  " if result.is_good else "FAIL"
+            at = f"{time.monotonic() - began:7.1f} s  {sign} {result.seconds:5.1f} s"
+            _say(f"{at}  {result.cell}: {result.verdict.outcome} {result.verdict.detail}")
 
-    run = RunOptions(
+        _, planted = play_cells(left, options.keep or Path(folder), _run_options(options), show)
+        found, replayed = read_kept(file), read_replayed(file)
+    played = [found[cell] for cell in cells if cell in found]
+    seconds = time.monotonic() - began
+    is_good = _sum_up([each.result for each in played], len(cells), planted, seconds)
+    if options.report is not None:
+        command = f"scripts/prove_lifecycle.py {' '.join(sys.argv[1:])}"
+        section = Section(
+            engine=options.engine,
+            results=[each.result for each in played],
+            planned=len(cells),
+            code=describe_codes(played),
+            planted=planted,
+            replayed=[(each.result, each.code) for each in replayed],
+            conditions=conditions(
+                command, elapsed_s=seconds, code=code, packages=["confluent-kafka"]
+            ),
+        )
+        write_report(options.report, section)
+    return 0 if is_good else 1
+
+
+def _run_options(options: argparse.Namespace) -> RunOptions:
+    return RunOptions(
         engine=options.engine,
         jobs=options.jobs or (2 if options.engine == "lite" else 1),
         seed=options.seed,
@@ -65,25 +99,17 @@ def main() -> int:
         patience=options.patience,
         plants=not options.cells,
     )
-    with tempfile.TemporaryDirectory(prefix="shoal-lifecycle-") as folder:
-        results, planted = play_cells(cells, options.keep or Path(folder), run, show)
-    seconds = time.monotonic() - began
+
+
+def _sum_up(
+    results: Sequence[Result], planned: int, planted: Planted | None, seconds: float
+) -> bool:
+    """Say what came of a run; whether that is good."""
     failed = [result for result in results if not result.is_good]
-    _say(f"{len(results)} of {len(cells)} cells played, {len(failed)} failed, {seconds:.0f} s")
+    _say(f"{len(results)} of {planned} cells played, {len(failed)} failed, {seconds:.0f} s")
     if planted is not None:
         _say(f"{planted.found} of {planted.planted} planted silent skips found")
         for text in planted.mistaken:
             _say(f"  not as planted: {text}")
-    if options.report is not None:
-        command = f"scripts/prove_lifecycle.py {' '.join(sys.argv[1:])}"
-        section = Section(
-            engine=options.engine,
-            results=results,
-            planned=len(cells),
-            code=code_version("src", "scripts", "tests/support"),
-            planted=planted,
-            conditions=conditions(command, elapsed_s=seconds, packages=["confluent-kafka"]),
-        )
-        write_report(options.report, section)
     is_blind = planted is not None and not planted.is_good
-    return 1 if failed or not results or is_blind else 0
+    return bool(results) and not failed and not is_blind

@@ -44,6 +44,8 @@ class Section:
     code: str
     conditions: str
     planted: Planted | None = None
+    # Failures of cells that were played again, each with the code that failed.
+    replayed: Sequence[tuple[Result, str]] = ()
 
 
 def write_report(path: Path, section: Section) -> None:
@@ -81,8 +83,15 @@ def format_section(section: Section) -> str:
             lines.append(f"| {name} | {event.what} | {' | '.join(cells)} |")
     if failed:
         lines += ["", "Not allowed:", ""]
-        lines += [f"- {r.cell}: {r.verdict.outcome}: {r.verdict.detail}" for r in failed]
+        lines += [f"- {_describe(result)}" for result in failed]
+    if section.replayed:
+        lines += ["", "Failed before, and played again with the code named above:", ""]
+        lines += [f"- {_describe(result)} ({code})" for result, code in section.replayed]
     return "\n".join([*lines, "", section.conditions.strip()])
+
+
+def _describe(result: Result) -> str:
+    return f"{result.cell}: {result.verdict.outcome}: {result.verdict.detail}"
 
 
 def _planted_lines(planted: Planted | None) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -113,11 +113,24 @@ class Side:
                 future.result(PATIENCE_S)
 
     def delete_records(self, places: Mapping[tuple[str, int], int]) -> None:
-        """Move log starts to these offsets; -1 is the end."""
+        """Move log starts to these offsets; -1 is the end.
+
+        Leaders learn some time after the controller that a topic is not compacted any more.
+        """
         wanted = [TopicPartition(*place, offset) for place, offset in places.items()]
-        with self.admin() as admin:
-            for future in admin.delete_records(wanted).values():
-                future.result(PATIENCE_S)
+
+        def try_it() -> bool:
+            with self.admin() as admin:
+                try:
+                    for future in admin.delete_records(wanted).values():
+                        future.result(PATIENCE_S)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                        raise
+                    return False
+            return True
+
+        wait_until(try_it, f"records of {sorted(places)} may be deleted")
 
     def topics(self) -> set[str]:
         with self.admin() as admin:
