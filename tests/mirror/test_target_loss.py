@@ -147,6 +147,19 @@ async def test_records_of_somebody_else_in_the_place_of_the_source_s_are_never_s
     assert "somebody else" in await _find_reason(config)
 
 
+async def test_at_least_once_announces_what_it_cannot_tell_from_its_own_records(
+    source: LiteCluster, target: LiteCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _prepare(source, "unclear")
+    config = _config(source, target, "unclear", "at-least-once")
+    await mirror_all(config)
+    await mirror_all(config)
+    assert "behind the checkpoint" not in caplog.text
+    fill(target.bootstrap, "unclear", range(900, 920))
+    await mirror_all(config)
+    assert "unclear-0 has 20 offsets behind the checkpoint" in caplog.text
+
+
 async def test_records_of_somebody_else_are_found_when_the_source_gets_so_far(
     source: LiteCluster, target: LiteCluster
 ) -> None:

@@ -427,10 +427,17 @@ class Resume:
         while True:
             end = (await self._target.list_offsets({tp: LATEST}))[tp].offset
             if end >= checkpoint.target_offset:
-                return
+                break
             if loop.time() > deadline:
                 raise _strange(tp, checkpoint, end, None)
             await asyncio.sleep(_LOOK_EVERY_S)
+        if written := end - checkpoint.target_offset:
+            _log.warning(
+                "%s has %d offsets behind the checkpoint: records of an earlier start, which are "
+                "written again now, or records that somebody else has written",
+                tp,
+                written,
+            )
 
     async def _last_sequence(self, tp: TopicPartition, identity: Identity) -> int | None:
         async def attempt() -> int | None:
