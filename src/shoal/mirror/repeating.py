@@ -24,7 +24,9 @@ class RepeatingMirror(PartitionMirror):
     """The state of one partition."""
 
     in_flight_limit: int = 1
-    _has_placed: bool = False  # before that, what an earlier start wrote last may be ahead
+    # Whether nobody but this process has written behind `target_offset` by right: before its first
+    # batch is placed, what an earlier start wrote last may be ahead.
+    owns_end: bool = False
 
     def _number(self, outgoing: Outgoing) -> None:
         prepare(outgoing.batch, NOBODY, NO_SEQUENCE)
@@ -37,10 +39,16 @@ class RepeatingMirror(PartitionMirror):
                 self._fall_back(outgoing.target_offset)
             elif outgoing.target_offset > self.target_offset:
                 self._fell_back_to = -1  # who wrote what is between is not known
-                # One that was sent again may stand behind its own first copy.
-                if self._has_placed and outgoing.tries == 1:
+                ahead = outgoing.target_offset - self.target_offset
+                if self.owns_end and not _may_be_own(outgoing, ahead):
                     self._displaced(outgoing.target_offset, self.target_offset)
-            self._has_placed = True
+            self.owns_end = True
             self.target_offset = outgoing.target_offset
             self._map(outgoing.spans)
             self.target_offset += outgoing.batch.record_count
+
+
+def _may_be_own(outgoing: Outgoing, count: int) -> bool:
+    """Whether so many records before a batch may be copies of it: one for each unsure try."""
+    copies, rest = divmod(count, outgoing.batch.record_count)
+    return outgoing.is_unsure and not rest and copies < outgoing.tries

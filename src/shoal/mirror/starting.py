@@ -300,6 +300,8 @@ class Starter:
             Backoff(100, 1000),
             self._handler,
             target_offset=checkpoint.target_offset,
+            # No earlier start has written what begins now.
+            owns_end=self._resume.begins_map(route),
             **self._common(route, checkpoint),
         )
 

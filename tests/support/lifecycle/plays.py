@@ -390,6 +390,7 @@ class Play:
 
     def _settle(self) -> dict[str, Verdict]:
         """The verdicts, once they are good and stay so, or when patience is over."""
+        self._await_answers()
         patience_s = self.layout.patience_s * self._patience
         deadline = time.monotonic() + patience_s + 2 * self.refresh_s
         pause_s = max(1.0, 1.5 * self.refresh_s)
@@ -406,6 +407,15 @@ class Play:
                     agreed = self._ask_verify(again)
                     if self._are_allowed(agreed):
                         return agreed
+
+    def _await_answers(self) -> None:
+        """Until each mirror has a status or has ended: patience does not count before."""
+
+        def is_up(team: Team) -> bool:
+            return team.mirror.exit_code is not None or team.mirror.give("status") is not None
+
+        with suppress(SideFailed):
+            wait_until(lambda: all(map(is_up, self.teams)), "mirrors answer", COPY_PATIENCE_S)
 
     def _are_allowed(self, verdicts: dict[str, Verdict]) -> bool:
         return bool(verdicts) and all(

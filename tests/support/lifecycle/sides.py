@@ -23,7 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shoal.systems.clusters import Cluster
 from shoal.wire.batch import iter_batches
 
-PATIENCE_S: Final = 60.0
+# Only a play that fails waits for so long: brokers of a busy machine take their time.
+PATIENCE_S: Final = 180.0
 _QUIET: Final = {"log_level": 0}
 _PAUSE_S: Final = 0.05
 BATCH_RECORDS: Final = 10
@@ -172,7 +173,9 @@ class Side:
     ) -> None:
         """Records by their places and identities, in batches of ten; all are acknowledged."""
         create_ms = time.time_ns() // 1_000_000 - age_ms
-        settings = {"linger.ms": 5, "batch.num.messages": BATCH_RECORDS, "acks": "1"}
+        # Idempotent: a repetition would stand in the source twice, or in another order.
+        settings: dict[str, str | int] = {"linger.ms": 5, "batch.num.messages": BATCH_RECORDS}
+        settings["enable.idempotence"] = "true"
         settings |= {name.replace("_", "."): value for name, value in more.items()}
         failed: list[str] = []
         with Producer({"bootstrap.servers": self.bootstrap, **settings, **_QUIET}) as producer:

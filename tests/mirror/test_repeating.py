@@ -1,0 +1,58 @@
+"""One partition by at-least-once: whose records stand before a batch that is not where expected."""
+
+import pytest
+
+from shoal.client.backoff import Backoff
+from shoal.client.codes import Code
+from shoal.client.results import ProduceResult
+from shoal.mirror.repeating import NOBODY, RepeatingMirror
+from shoal.model.findings import Outcome
+from shoal.model.topics import TopicPartition
+from support.mirror_batches import record_set, stored_batch
+
+UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
+FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)
+
+
+def _mirror(*, owns_end: bool) -> RepeatingMirror:
+    backoff = Backoff(100, 1000, chance=lambda: 0.5)
+    return RepeatingMirror(
+        TopicPartition("t", 0), NOBODY, 0, backoff, target_offset=100, owns_end=owns_end
+    )
+
+
+def _place(mirror: RepeatingMirror, base: int, offset: int, *tries: ProduceResult) -> int:
+    """Send a batch of ten until the target has it at an offset; what is counted as displaced."""
+    mirror.fetched(record_set(stored_batch(base, 10)), aborted=(), last_stable_offset=1000)
+    placed = ProduceResult(Outcome.OK, base_offset=offset)
+    for now, result in enumerate((*tries, placed)):
+        outgoing = mirror.sendable(1000.0 * now)
+        assert outgoing is not None
+        mirror.sent(outgoing)
+        mirror.answered(outgoing, result, now=1000.0 * now)
+    return mirror.counts.displaced
+
+
+@pytest.mark.parametrize(
+    ("tries", "offset", "displaced"),
+    [
+        ((), 100, 0),
+        ((), 110, 1),
+        ((FAILED,), 110, 1),  # it was surely not written
+        ((UNSURE,), 110, 0),  # behind its own first copy
+        ((UNSURE,), 111, 1),
+        ((UNSURE,), 120, 1),
+        ((UNSURE, UNSURE), 120, 0),
+    ],
+)
+def test_what_is_before_a_batch_is_of_somebody_else_unless_it_may_be_a_copy_of_it(
+    tries: tuple[ProduceResult, ...], offset: int, displaced: int
+) -> None:
+    assert _place(_mirror(owns_end=True), 0, offset, *tries) == displaced
+
+
+def test_before_the_first_batch_may_be_what_an_earlier_start_wrote() -> None:
+    mirror = _mirror(owns_end=False)
+    assert _place(mirror, 0, 130) == 0
+    assert _place(mirror, 10, 140) == 0
+    assert _place(mirror, 20, 155) == 1
