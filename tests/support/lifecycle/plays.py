@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
+from shoal.model.errors import ShoalError
 from support.lifecycle.cells import (
     EVENTS,
     GOOD,
@@ -61,6 +62,7 @@ _PLAY_ERRORS: Final = (
     SideFailed,
     Unreadable,
     KafkaException,
+    ShoalError,  # a broker that does not start, for example
     subprocess.TimeoutExpired,
     RuntimeError,
 )
