@@ -6,11 +6,26 @@ formats and may not.
 
 from typing import Any, Final
 
+from shoal.experiment import manifest
 from shoal.lite import cluster, cluster_folder, spec
 from shoal.lite.controller import records, requests, values
 from shoal.lite.faults.request_faults import RequestFault
 from shoal.lite.log.disk import DiskFault
-from shoal.model.serialised import schema_of
+from shoal.mirror import checkpoints, control
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.intake import Counts
+from shoal.mirror.status import PartitionStatus
+from shoal.mirror.verify import PartitionReport
+from shoal.model import comparison, result
+from shoal.model.nodes import Node
+from shoal.model.serialised import names_of, schema_of
+from shoal.net.messages import DRIVER_MESSAGES, WORKER_MESSAGES
+from shoal.runtime.processes import ProcessIdentity
+from shoal.systems import registry
+from shoal.systems.doctor import Check
+from shoal.workers import specs as worker_specs
+from shoal.workload import consumer, producer, scan
+from shoal.workload import specs as workload_specs
 
 # By format: the version that is written, and the classes by the names that the format has for
 # them.
@@ -72,15 +87,59 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
             "disk fault": DiskFault,
         },
     ),
+    "checkpoint topic of a mirror": (checkpoints.FORMAT, {"": checkpoints.Checkpoint}),
+    "control port of a mirror": (
+        control.VERSION,
+        {"address": control.Address, "partition": PartitionStatus, "counts": Counts},
+    ),
+    "mirror verify": (1, {"": PartitionReport}),
+    "control lines of workers": (1, {**WORKER_MESSAGES, **DRIVER_MESSAGES}),
+    "assignment of a worker": (
+        worker_specs.VERSION,
+        {
+            "": worker_specs.Assignment,
+            "produce": workload_specs.ProducerSpec,
+            "consume": workload_specs.ConsumerSpec,
+            "scan": workload_specs.ScanSpec,
+            "mirror": MirrorConfig,
+            "produced": producer.ProducerSummary,
+            "consumed": consumer.ConsumerSummary,
+            "scanned": scan.ScanSummary,
+        },
+    ),
+    "created.json": (manifest.FORMAT, {"cluster": manifest.Created}),
+    "registry of clusters": (
+        registry.FORMAT,
+        {"node": Node, "process": ProcessIdentity},
+    ),
+    "doctor": (1, {"check": Check}),
+    "result.json": (
+        result.RESULT_FORMAT,
+        {
+            "throughput": result.Throughput,
+            "series": result.Series,
+            "strip": result.Strip,
+            "ratios": result.Ratios,
+        },
+    ),
+    "comparison and sweep": (
+        comparison.FORMAT,
+        {"comparison": comparison.Comparison, "sweep": comparison.SweepResult},
+    ),
 }
+# Written by declared names, with some values in a form of their own.
+NAMES_ONLY: Final[dict[str, type[Any]]] = {"metrics of result.json": result.Metrics}
 
 
 def declared_schemas() -> dict[str, Any]:
     """What the code declares, as it stands in `schemas.json`."""
-    return {
+    written: dict[str, Any] = {
         name: {
             "version": version,
             "fields": {kind: schema_of(cls) for kind, cls in classes.items()},
         }
         for name, (version, classes) in DECLARED.items()
     }
+    for name, cls in NAMES_ONLY.items():
+        written[name] = [each.written for each in names_of(cls)]
+    return written

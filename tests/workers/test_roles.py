@@ -212,9 +212,9 @@ def test_a_task_that_makes_no_sense_fails_with_a_sentence(role: Role, run_dir: P
         assert supervisor.wait(_ended("w"), 60)
         view = supervisor.state().workers["w"]
     assert (view.reason, view.restarts) == ("failed", 0)
-    assert "has no 'spec'" in view.error or "no mirror's configuration" in view.error
+    assert "has no 'spec'" in view.error or "mirror's configuration lacks" in view.error
 
 
 def test_a_mirrors_configuration_travels_as_json() -> None:
-    with pytest.raises(ConfigError, match="no mirror's configuration"):
+    with pytest.raises(ConfigError, match="mirror's configuration lacks"):
         MirrorConfig.from_json({})

@@ -112,12 +112,18 @@ class Book:
         stream = view.index.streams[int(view.index.stream_of(one)[0])]
         outcome = int(self._outcome[slot])
         told: dict[str, Any] = {
-            **stream._asdict(),
+            **stream.described(),
             "sequence": int(view.index.sequence_of(one)[0]),
             "outcome": None if outcome == NEVER else OUTCOMES[outcome],
         }
-        for name in ("intended_us", "sent_us", "acked_us"):
-            time_us = int(getattr(view.attempts, name)[slot])
+        attempts = view.attempts
+        times_us = {
+            "intended_us": attempts.intended_us,
+            "sent_us": attempts.sent_us,
+            "acked_us": attempts.acked_us,
+        }
+        for name, known in times_us.items():
+            time_us = int(known[slot])
             told[name] = None if time_us == NONE else time_us
         told["source"] = _places(view.source_places, slot)
         if view.setting.has_mirror:

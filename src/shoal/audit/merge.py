@@ -261,7 +261,7 @@ def _add_unreadable(totals: Totals, part: Part, _streams: list[Stream]) -> None:
     for name, count in zip((Finding.UNREADABLE, *stages), part.values.tolist(), strict=True):
         totals.find(None, name, stream, count)
     details = {"topic": topic, "partition": partition, **where}
-    totals.witness(None, Finding.UNREADABLE, {**stream._asdict(), "sequence": -1, **details})
+    totals.witness(None, Finding.UNREADABLE, {**stream.described(), "sequence": -1, **details})
 
 
 _TOTAL_KINDS: dict[str, Callable[[Totals, Part, list[Stream]], None]] = {
@@ -398,7 +398,7 @@ def settle_tails(totals: Totals, finding: str) -> None:
                 lost, first = lost + lost_here, min(first, first_lost)
         if lost:
             totals.find(group, finding, stream, lost)
-            totals.witness(group, finding, {**stream._asdict(), "sequence": first})
+            totals.witness(group, finding, {**stream.described(), "sequence": first})
 
 
 def settle_replication(totals: Totals) -> None:
@@ -421,7 +421,7 @@ def settle_transactions(totals: Totals, summaries: Summaries) -> None:
             totals.find(group, Finding.TORN_TRANSACTION, stream, 1)
             if cause in STAGE_OF_CAUSE:
                 totals.find(group, f"torn@{STAGE_OF_CAUSE[cause]}", stream, 1)
-            details = {**stream._asdict(), "sequence": sequence, "transaction": transaction}
+            details = {**stream.described(), "sequence": sequence, "transaction": transaction}
             totals.witness(group, Finding.TORN_TRANSACTION, details)
 
 

@@ -38,6 +38,15 @@ class Stream(NamedTuple):
     lane: int
     incarnation: int = NO_INCARNATION
 
+    def described(self) -> dict[str, Any]:
+        """As witnesses in `result.json` name it."""
+        return {
+            "producer": self.producer,
+            "topic": self.topic,
+            "lane": self.lane,
+            "incarnation": self.incarnation,
+        }
+
 
 class Extent(NamedTuple):
     planned: int

@@ -125,7 +125,7 @@ def _add(totals: Totals, unit: UnitName, count: int, found: _Found) -> None:
     if not measured.reordered:
         return
     totals.find(group, finding, stream, measured.reordered)
-    details: dict[str, Any] = {**stream._asdict(), "sequence": measured.witness}
+    details: dict[str, Any] = {**stream.described(), "sequence": measured.witness}
     details["after_sequence"] = measured.witness_after
     if kind != "consumers":
         details["partition"] = partition

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -27,6 +26,7 @@ from shoal.lite.cluster import LiteCluster, QuorumStatus
 from shoal.lite.controller.profiles import PROFILES
 from shoal.lite.spec import MOST_BROKERS
 from shoal.model.errors import SystemFailure, UsageError
+from shoal.model.serialised import to_plain
 from shoal.systems import registry
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
 from shoal.systems.ivy import Progress as Step
@@ -271,8 +271,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "engine": entry.engine,
         "bootstrap": seen.bootstrap,
         "owner": entry.owner.pid,
-        "nodes": [asdict(node) for node in seen.nodes()],
-        "quorum": None if (quorum := seen.quorum()) is None else asdict(quorum),
+        "nodes": [to_plain(node) for node in seen.nodes()],
+        "quorum": None if (quorum := seen.quorum()) is None else to_plain(quorum),
     }
 
 

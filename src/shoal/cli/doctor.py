@@ -1,7 +1,6 @@
 """`shoal doctor`: what this machine, or a cluster, has of what runs need."""
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from shoal.cli import console
 from shoal.cli.options import output_option
 from shoal.model.exit_codes import ExitCode
+from shoal.model.serialised import to_plain
 
 if TYPE_CHECKING:
     from shoal.systems.doctor import Check
@@ -51,7 +51,7 @@ def doctor(
         checks = _cluster(bootstrap_server, command_config, canary_topic)
     sick = any(check.state == "missing" for check in checks)
     if output == "json":
-        console.print_json([asdict(check) for check in checks])
+        console.print_json([to_plain(check) for check in checks])
         return ExitCode.UNEXPECTED if sick else ExitCode.PROVEN
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in checks:

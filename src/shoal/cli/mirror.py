@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from shoal.mirror.modes import DELIVERIES
 from shoal.mirror.patterns import listed
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.exit_codes import ExitCode
+from shoal.model.serialised import to_plain
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -224,10 +225,14 @@ def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
 
 
 def _as_json(report: "PartitionReport") -> dict[str, Any]:
-    body = asdict(report)
-    difference = report.difference
+    body: dict[str, Any] = to_plain(report)
+    found = report.difference
     body["partition"] = {"topic": report.partition.topic, "number": report.partition.partition}
-    body["difference"] = None if difference is None else difference._asdict()
+    body["difference"] = found and {
+        "source_offset": found.source_offset,
+        "target_offset": found.target_offset,
+        "what": found.what,
+    }
     return body
 
 

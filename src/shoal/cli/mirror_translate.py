@@ -112,14 +112,18 @@ def _position(text: str) -> tuple[TopicPartition, int]:
         ) from error
 
 
+def _named(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
 def _show(places: "list[Place]", output: str) -> None:
     if output == "json":
         console.print_json(
             [
                 {
-                    "source": place.source._asdict(),
+                    "source": _named(place.source),
                     "source_offset": place.source_offset,
-                    "target": place.target._asdict(),
+                    "target": _named(place.target),
                     "target_offset": place.target_offset,
                     "why": place.why or None,
                 }

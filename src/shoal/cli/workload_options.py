@@ -9,7 +9,8 @@ from typing import Any, Final
 import rich_click as click
 
 from shoal.cli.options import Command
-from shoal.workload.specs import CODECS, DRIVERS, SHAPES, ConsumerSpec, ProducerSpec
+from shoal.model.serialised import arguments_of
+from shoal.workload.specs import CODECS, DRIVERS, SHAPES, ConsumerSpec, FetchSettings, ProducerSpec
 
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
@@ -121,7 +122,7 @@ def producer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `ProducerSpec` that the flags name."""
     acks = ACKS[values["producer_acks"]]
     idempotent = values["idempotent"]
-    return {
+    settings = {
         "driver": values["driver"],
         "acks": acks,
         "idempotent": acks == -1 if idempotent is None else idempotent,
@@ -139,6 +140,7 @@ def producer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         "abort_every": values["abort_every"],
         "use_headers": values["use_message_headers"],
     }
+    return arguments_of(ProducerSpec, settings)
 
 
 def consumer_options(command: Command) -> Command:
@@ -172,13 +174,15 @@ def consumer_options(command: Command) -> Command:
 
 def consumer_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `ConsumerSpec` that the flags name, but for those of its fetching."""
-    return {
+    settings = {
         "in_group": values["assignment"] == "group",
         "assignor": values["assignor"],
         "broker_id": values["broker_id"],
     }
+    return arguments_of(ConsumerSpec, settings)
 
 
 def fetch_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `FetchSettings` that the flags name."""
-    return {"isolation": values["isolation_level"], "rack": values["client_rack"]}
+    settings = {"isolation": values["isolation_level"], "rack": values["client_rack"]}
+    return arguments_of(FetchSettings, settings)

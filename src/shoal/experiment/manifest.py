@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from shoal.experiment.runs import read_json
 from shoal.model.errors import LedgerError
+from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 
 MANIFEST: Final = "created.json"
 FORMAT: Final = 1
@@ -29,9 +30,10 @@ Json = dict[str, Any]
 class Created:
     """What a run has, or may have, on one cluster."""
 
-    client: dict[str, str]  # how it is reached, but for passwords
-    topics: dict[str, str | None] = field(default_factory=dict)  # id by name; None: not known
-    groups: list[str] = field(default_factory=list)
+    client: Annotated[dict[str, str], "client"]  # how it is reached, but for passwords
+    # Id by name; None: not known.
+    topics: Annotated[dict[str, str | None], "topics"] = field(default_factory=dict)
+    groups: Annotated[list[str], "groups"] = field(default_factory=list)
 
 
 class Manifest:
@@ -58,9 +60,15 @@ class Manifest:
         body = read_json(run_dir / MANIFEST)
         try:
             if body["format"] != FORMAT:
-                raise LedgerError(f"{run_dir / MANIFEST} is of another version of shoal")
-            clusters = {role: Created(**created) for role, created in body["clusters"].items()}
-        except (KeyError, TypeError, AttributeError) as error:
+                raise LedgerError(
+                    f"{run_dir / MANIFEST} has format {body['format']!r:.40}, this version of shoal"
+                    f" knows {FORMAT}",
+                    remedy="clean up with the version of shoal that wrote it",
+                )
+            clusters = {
+                role: from_plain(Created, created) for role, created in body["clusters"].items()
+            }
+        except (KeyError, TypeError, AttributeError, FormatMismatch) as error:
             raise LedgerError(f"{run_dir / MANIFEST} is not a manifest: {error}") from error
         return cls(run_dir, clusters)
 
@@ -79,10 +87,7 @@ class Manifest:
         self.save()
 
     def save(self) -> None:
-        clusters = {
-            role: {"client": one.client, "topics": one.topics, "groups": one.groups}
-            for role, one in self.clusters.items()
-        }
+        clusters = {role: to_plain(one) for role, one in self.clusters.items()}
         text = json.dumps({"format": FORMAT, "clusters": clusters}, indent=2)
         scratch = self._file.with_name(f".{MANIFEST}")
         scratch.write_text(text + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.experiment.spec import ExperimentSpec, MirrorSpec
+from shoal.model.serialised import arguments_of
 from shoal.model.topics import TopicPartition
 from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
 from shoal.workload.specs import (
@@ -214,8 +215,10 @@ def workload_workers(
             topics=spec.topics.names,
             partitions=mine,
             cluster=consumed,
-            fetching=FetchSettings(**{**spec.consumers.fetching, **rack}),
-            **settings,
+            fetching=FetchSettings(
+                **arguments_of(FetchSettings, {**spec.consumers.fetching, **rack})
+            ),
+            **arguments_of(ConsumerSpec, settings),
         )
         client = addresses.client_of(consumed, name)
         consumers.append(
@@ -262,7 +265,7 @@ def _producer(run: str, spec: ExperimentSpec, name: str, place: int) -> Producer
             ProducedTopic(topic, topics.partitions, topics.target_partitions, compacted)
             for topic in topics.names
         ),
-        **settings,
+        **arguments_of(ProducerSpec, settings),
     )
 
 

@@ -8,13 +8,14 @@ in `run.json` tell whether it is.
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.result import HeldThreshold
+from shoal.model.serialised import to_plain
 from shoal.runtime.processes import ProcessIdentity
 
 
@@ -111,7 +112,7 @@ def remove_run(summary: RunSummary) -> None:
 def driver_identity() -> dict[str, Any] | None:
     """What `run.json` says of the driver, so that others can tell whether it lives."""
     identity = ProcessIdentity.of(os.getpid())
-    return asdict(identity) if identity else None
+    return to_plain(identity) if identity else None
 
 
 def is_alive(driver: object) -> bool:

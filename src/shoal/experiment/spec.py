@@ -3,21 +3,21 @@
 Rules:
 - Sections: `[source] [target] [mirror] [topics] [producer] [consumer] [promises] [limits]
   [workers]`, and `[[fault]] [[zone]] [sweep]`, which those who act on them take apart.
-- The keys of `[producer]` and `[consumer]` are the fields of `ProducerSpec` and `ConsumerSpec`,
-  but for those that follow from the plan; units may stand in the value instead of the key.
+- The keys of `[producer]` and `[consumer]` are the declared names of the fields of `ProducerSpec`
+  and `ConsumerSpec`, but for those that follow from the plan; units may stand in the value instead
+  of the key.
 - Each `[[variant]]` is the same experiment with some keys set otherwise.
 - Nothing here starts, opens or looks up anything: a wrong file is refused before all that.
 - `--set section.key=value` is as if it stood in the file; a key that only one section has needs
   no section.
 """
 
-import dataclasses
 import re
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from shoal.faults import timeline, zones
 from shoal.faults.timeline import Timeline
 from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
+from shoal.model.serialised import arguments_of, names_of
 from shoal.model.tables import Table, read_toml
 from shoal.systems.clusters import ENGINES
 from shoal.systems.jars import OLDEST_KAFKA
@@ -225,8 +226,8 @@ def load_variants(
         # What the user says counts for every variant.
         spec = _changed(table, asked, default_name=file.stem)
         # Variants may share their clusters, but no topics.
-        topics = dataclasses.replace(spec.topics, name=f"{spec.topics.name}-{name}")
-        specs.append(dataclasses.replace(spec, variant=name, topics=topics))
+        topics = replace(spec.topics, name=f"{spec.topics.name}-{name}")
+        specs.append(replace(spec, variant=name, topics=topics))
     return specs
 
 
@@ -462,7 +463,7 @@ def _producers(table: Table) -> ProducersSpec:
     settings.setdefault("idempotent", settings.get("acks", -1) == -1)
     table.done()
     try:
-        ProducerSpec(run="", producer="", topics=(), **settings)
+        ProducerSpec(run="", producer="", topics=(), **arguments_of(ProducerSpec, settings))
     except ConfigError as error:
         raise table.wrong("", f"cannot be: {error}", remedy=error.remedy) from error
     return ProducersSpec(count, settings)
@@ -571,14 +572,13 @@ def _acks(table: Table) -> int | None:
 
 def _fields(cls: type) -> dict[str, type]:
     """The fields that a file may give, with their plain types."""
-    hints = typing.get_type_hints(cls)
     chosen: dict[str, type] = {}
-    for item in dataclasses.fields(cls):
-        hint = hints[item.name]
+    for name in names_of(cls):
+        hint = name.hint
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
-        if item.name not in _PLANNED[cls] and hint in (int, float, str, bool):
-            chosen[item.name] = hint
+        if name.written not in _PLANNED[cls] and hint in (int, float, str, bool):
+            chosen[name.written] = hint
     return chosen
 
 

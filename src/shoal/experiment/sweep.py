@@ -17,7 +17,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -34,6 +34,7 @@ from shoal.model.tables import Table
 
 MOST_RUNS: Final = 10_000
 _PLAN: Final = "sweep.json"
+_FORMAT: Final = 1
 
 Combination = tuple[str, ...]
 
@@ -93,9 +94,14 @@ class Sweep:
 
     def identity(self) -> dict[str, Any]:
         """What makes it this sweep and no other."""
-        content = hashlib.sha256(self.file.read_bytes()).hexdigest()
-        plain = asdict(self) | {"file": self.file.name, "content": content}
-        return plain | {"parameters": {name: list(v) for name, v in self.parameters.items()}}
+        return {
+            "file": self.file.name,
+            "sets": list(self.sets),
+            "parameters": {name: list(values) for name, values in self.parameters.items()},
+            "repeats": self.repeats,
+            "seed": self.seed,
+            "content": hashlib.sha256(self.file.read_bytes()).hexdigest(),
+        }
 
     @property
     def name(self) -> str:
@@ -173,7 +179,8 @@ class SweepFolder:
             raise UsageError(
                 f"this sweep is going on already, in {self.path}", remedy="wait for it, or stop it"
             ) from error
-        (self.path / _PLAN).write_text(json.dumps(self._sweep.identity(), indent=2) + "\n")
+        plan = {"format": _FORMAT, **self._sweep.identity()}
+        (self.path / _PLAN).write_text(json.dumps(plan, indent=2) + "\n")
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -19,7 +19,8 @@ Rules:
   map says above the checkpoint does not count.
 - Who the source and the target were is part of it: a topic that was deleted and created again is
   another topic, and its copy another generation (`shoal.mirror.watch.generations`).
-- Format 2 has generations; format 1 is read as the first one.
+- Fields have the names beside their types (`shoal.model.serialised`). Format 2 has all of them;
+  format 1, which has no generations and is read as the first one, may lack what is marked so.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 from shoal.client.admin import NewTopic
@@ -41,6 +42,7 @@ from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
 from shoal.mirror.offset_map import MapWriter, resumed_writer
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import AbsentUpTo, check_version, from_plain, to_plain
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
 from shoal.wire.records import Record, decode_records, encode_batch
@@ -48,6 +50,7 @@ from shoal.wire.records import Record, decode_records, encode_batch
 PREFIX: Final = "__shoal_mirror_"
 FORMAT: Final = 2
 _READ_FORMATS: Final = (1, 2)
+_OPTIONAL_IN_1: Final = AbsentUpTo(1)
 NAME_LIMIT: Final = 200
 # Of one write; more are several.
 BATCH_LIMIT_BYTES: Final = 500_000
@@ -61,39 +64,39 @@ _CONFIGS: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
 class Checkpoint:
     """Below `source_offset` everything is at the target, where it ends at `target_offset`."""
 
-    source_cluster: str | None
-    source_topic_id: str | None
-    target_topic_id: str | None
-    delivery: str
-    source_offset: int
-    target_offset: int
+    source_cluster: Annotated[str | None, "source_cluster"]
+    source_topic_id: Annotated[str | None, "source_topic_id"]
+    target_topic_id: Annotated[str | None, "target_topic_id"]
+    delivery: Annotated[str, "delivery"]
+    source_offset: Annotated[int, "source_offset"]
+    target_offset: Annotated[int, "target_offset"]
     # Of the idempotent mode: who wrote, and the sequence that is next.
-    producer_id: int = -1
-    producer_epoch: int = -1
-    sequence: int = 0
+    producer_id: Annotated[int, "producer_id", _OPTIONAL_IN_1] = -1
+    producer_epoch: Annotated[int, "producer_epoch", _OPTIONAL_IN_1] = -1
+    sequence: Annotated[int, "sequence", _OPTIONAL_IN_1] = 0
     # Of compare-and-append, and of transactions: how often it was taken over.
-    mirror_epoch: int = 0
+    mirror_epoch: Annotated[int, "mirror_epoch", _OPTIONAL_IN_1] = 0
     # Of transactions: the transactional.id that wrote last.
-    lane: str = ""
+    lane: Annotated[str, "lane", _OPTIONAL_IN_1] = ""
     # Where the target's topic has another name.
-    source_topic: str | None = None
+    source_topic: Annotated[str | None, "source_topic", _OPTIONAL_IN_1] = None
     # The leader's epoch of the last batch that was read from the source.
-    source_epoch: int = -1
+    source_epoch: Annotated[int, "source_epoch", _OPTIONAL_IN_1] = -1
     # Where the source's topic came from itself, if a mirror made it.
-    came_by: tuple[str, ...] = ()
+    came_by: Annotated[tuple[str, ...], "came_by", _OPTIONAL_IN_1] = ()
     # The leader epochs below `source_offset`, each with the first offset that was read in it.
-    source_epochs: tuple[tuple[int, int], ...] = ()
+    source_epochs: Annotated[tuple[tuple[int, int], ...], "source_epochs", _OPTIONAL_IN_1] = ()
     # Records at the target that the source lost after they were copied.
-    truncated: int = 0
+    truncated: Annotated[int, "truncated", _OPTIONAL_IN_1] = 0
     # Which copy this is, counted from 1, why it began, and where: it is a new one when the topic
     # of the source or of the target was deleted and created again.
-    generation: int = 1
-    generation_reason: str = ""
-    generation_target_offset: int = 0
+    generation: Annotated[int, "generation", _OPTIONAL_IN_1] = 1
+    generation_reason: Annotated[str, "generation_reason", _OPTIONAL_IN_1] = ""
+    generation_target_offset: Annotated[int, "generation_target_offset", _OPTIONAL_IN_1] = 0
     # The source offset at which this copy began; -1 where an older version did not write it.
-    began_at: int = -1
+    began_at: Annotated[int, "began_at", _OPTIONAL_IN_1] = -1
     # The target has lost records that it acknowledged: no start continues behind the hole.
-    target_lost: bool = False
+    target_lost: Annotated[bool, "target_lost", _OPTIONAL_IN_1] = False
 
     @property
     def identity(self) -> Identity:
@@ -243,7 +246,7 @@ class CheckpointTopic:
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"the record at offset {record.offset} of {self._partition.topic} "
-                f"is no checkpoint: {error!r}",
+                f"is no checkpoint of ours: {error}",
                 remedy="name the mirror differently, or find out who else writes there",
             ) from error
 
@@ -331,16 +334,10 @@ def _keep(found: dict[_Key, _Kept], key: _Key, value: _Kept | None) -> None:
 
 
 def _value(checkpoint: Checkpoint) -> bytes:
-    return json.dumps({"format": FORMAT, **asdict(checkpoint)}).encode()
+    return json.dumps({"format": FORMAT, **to_plain(checkpoint)}).encode()
 
 
 def _checkpoint(text: bytes) -> Checkpoint:
     value: dict[str, Any] = json.loads(text)
-    if value["format"] not in _READ_FORMATS:
-        raise ValueError(f"it is of format {value['format']!r}, above {FORMAT}")
-    # One of an earlier version may lack what has a default.
-    known = {each.name: value[each.name] for each in fields(Checkpoint) if each.name in value}
-    known["came_by"] = tuple(known.get("came_by", ()))
-    epochs = known.get("source_epochs", ())
-    known["source_epochs"] = tuple((int(epoch), int(first)) for epoch, first in epochs)
-    return Checkpoint(**known)
+    version = check_version(value.pop("format"), _READ_FORMATS)
+    return from_plain(Checkpoint, value, version=version)

@@ -6,9 +6,9 @@ of a file that MirrorMaker 2 reads.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from shoal.mirror.beginning import start_timestamp
 from shoal.mirror.checkpoints import check_name
@@ -23,11 +23,11 @@ from shoal.mirror.patterns import (
     Selection,
 )
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 
 ON_BAD_BATCH: Final = ("park", "retry")
 ON_LOSS: Final = ("report", "fail")
 BOOTSTRAP: Final = "bootstrap.servers"
-_PATHS: Final = ("positions", "re_encoded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,39 +35,39 @@ class MirrorLimits:
     """Sizes and times of the copying itself."""
 
     # One answer to a fetch; a larger batch still comes whole.
-    fetch_bytes: int = 8 << 20
+    fetch_bytes: Annotated[int, "fetch_bytes"] = 8 << 20
     # One partition's part of it, and the most that a partition keeps waiting before it is
     # left out of the next fetch.
-    partition_bytes: int = 1 << 20
+    partition_bytes: Annotated[int, "partition_bytes"] = 1 << 20
     # All that was fetched and is not yet acknowledged; nothing is fetched above it.
-    queue_bytes: int = 32 << 20
+    queue_bytes: Annotated[int, "queue_bytes"] = 32 << 20
     # One request to the target; brokers accept 100 MiB by default.
-    request_bytes: int = 8 << 20
+    request_bytes: Annotated[int, "request_bytes"] = 8 << 20
     # What the whole mirror, all its workers together, sends to the target in a second, on
     # average; 0 for no limit.
-    max_bytes_per_s: int = 0
+    max_bytes_per_s: Annotated[int, "max_bytes_per_s"] = 0
     # How long the source may wait for this much data before it answers with less.
-    fetch_wait_ms: int = 500
-    fetch_min_bytes: int = 1
+    fetch_wait_ms: Annotated[int, "fetch_wait_ms"] = 500
+    fetch_min_bytes: Annotated[int, "fetch_min_bytes"] = 1
     # After the order to stop: how long to wait for what is in flight.
-    stop_s: float = 10.0
+    stop_s: Annotated[float, "stop_s"] = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
     """Which topics, under which names, and what besides records is kept the same."""
 
-    exclude: tuple[str, ...] = TOPICS_EXCLUDE
-    naming: Naming = field(default_factory=Naming)
+    exclude: Annotated[tuple[str, ...], "exclude"] = TOPICS_EXCLUDE
+    naming: Annotated[Naming, "naming"] = field(default_factory=Naming)
     # How often the source is looked through for new topics and partitions; 0 for never.
-    refresh_s: float = 10.0
-    sync_configs: bool = True
-    sync_configs_s: float = 60.0
-    configs_exclude: tuple[str, ...] = CONFIGS_EXCLUDE
+    refresh_s: Annotated[float, "refresh_s"] = 10.0
+    sync_configs: Annotated[bool, "sync_configs"] = True
+    sync_configs_s: Annotated[float, "sync_configs_s"] = 60.0
+    configs_exclude: Annotated[tuple[str, ...], "configs_exclude"] = CONFIGS_EXCLUDE
     # Of topics that are made at the target; -1 for the target's default.
-    replication_factor: int = -1
+    replication_factor: Annotated[int, "replication_factor"] = -1
     # Delete at the target what the source has deleted at its log start.
-    follow_log_start: bool = False
+    follow_log_start: Annotated[bool, "follow_log_start"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class CopyRules:
     """How batches are copied, and what happens when one cannot be."""
 
     # Pass batches on unopened; where not, records are taken apart (`shoal.mirror.deep`).
-    use_raw_bytes: bool = True
+    use_raw_bytes: Annotated[bool, "use_raw_bytes"] = True
     # The two sides of it by themselves, as KIP-712 names them; None follows `use_raw_bytes`.
-    fetch_raw_bytes: bool | None = None
-    send_raw_bytes: bool | None = None
+    fetch_raw_bytes: Annotated[bool | None, "fetch_raw_bytes"] = None
+    send_raw_bytes: Annotated[bool | None, "send_raw_bytes"] = None
     # Topics (names or expressions) that are copied deep although others are not.
-    deep_topics: tuple[str, ...] = ()
-    deep: DeepRules = field(default_factory=DeepRules)
+    deep_topics: Annotated[tuple[str, ...], "deep_topics"] = ()
+    deep: Annotated[DeepRules, "deep"] = field(default_factory=DeepRules)
     # A batch of the source whose checksum is wrong: park its partition, or retry reading it.
-    on_bad_batch: str = "park"
+    on_bad_batch: Annotated[str, "on_bad_batch"] = "park"
     # Records that were deleted at the source before they were copied: report, or fail.
-    on_loss: str = "report"
+    on_loss: Annotated[str, "on_loss"] = "report"
 
     def __post_init__(self) -> None:
         sides = (self.is_fetching_raw, self.is_sending_raw)
@@ -128,46 +128,47 @@ class CopyRules:
 class GroupRules:
     """Which consumer groups' positions are brought to the target."""
 
-    sync: bool = False
-    include: tuple[str, ...] = (".*",)
-    exclude: tuple[str, ...] = GROUPS_EXCLUDE
-    sync_s: float = 60.0
+    sync: Annotated[bool, "sync"] = False
+    include: Annotated[tuple[str, ...], "include"] = (".*",)
+    exclude: Annotated[tuple[str, ...], "exclude"] = GROUPS_EXCLUDE
+    sync_s: Annotated[float, "sync_s"] = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRules:
     """Records at the target that tell of a living mirror, in MirrorMaker 2's format."""
 
-    emit: bool = False
-    every_s: float = 1.0
+    emit: Annotated[bool, "emit"] = False
+    every_s: Annotated[float, "every_s"] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
     """One mirror. `source` and `target` are clients' properties, by Kafka's names."""
 
-    source: Mapping[str, Any] = field(repr=False)
-    target: Mapping[str, Any] = field(repr=False)
-    topics: tuple[str, ...]  # names or regular expressions
+    source: Annotated[Mapping[str, Any], "source"] = field(repr=False)
+    target: Annotated[Mapping[str, Any], "target"] = field(repr=False)
+    topics: Annotated[tuple[str, ...], "topics"]  # names or regular expressions
     # Under which a mirror finds its own work again on the target.
-    name: str = "default"
-    delivery: str = "idempotent"  # one of `DELIVERIES`: see `shoal.mirror.delivery`
+    name: Annotated[str, "name"] = "default"
+    # One of `DELIVERIES`: see `shoal.mirror.delivery`.
+    delivery: Annotated[str, "delivery"] = "idempotent"
     # Where partitions begin that this mirror has not copied before: see `shoal.mirror.beginning`.
-    start: str = "earliest"
-    handler: str | None = None
+    start: Annotated[str, "start"] = "earliest"
+    handler: Annotated[str | None, "handler"] = None
     # Where to write down, now and then and at the end, how far it came.
-    positions: Path | None = None
+    positions: Annotated[Path | None, "positions"] = None
     # Where to note which batches of the target were packed anew.
-    re_encoded: Path | None = None
+    re_encoded: Annotated[Path | None, "re_encoded"] = None
     # Which of the processes of one mirror this is.
-    worker: int = 0
+    worker: Annotated[int, "worker"] = 0
     # End when the process that started this one ends.
-    stop_with_parent: bool = False
-    limits: MirrorLimits = field(default_factory=MirrorLimits)
-    copy: CopyRules = field(default_factory=CopyRules)
-    rules: TopicRules = field(default_factory=TopicRules)
-    groups: GroupRules = field(default_factory=GroupRules)
-    heartbeats: HeartbeatRules = field(default_factory=HeartbeatRules)
+    stop_with_parent: Annotated[bool, "stop_with_parent"] = False
+    limits: Annotated[MirrorLimits, "limits"] = field(default_factory=MirrorLimits)
+    copy: Annotated[CopyRules, "copy"] = field(default_factory=CopyRules)
+    rules: Annotated[TopicRules, "rules"] = field(default_factory=TopicRules)
+    groups: Annotated[GroupRules, "groups"] = field(default_factory=GroupRules)
+    heartbeats: Annotated[HeartbeatRules, "heartbeats"] = field(default_factory=HeartbeatRules)
 
     def __post_init__(self) -> None:
         for name, properties in (("source", self.source), ("target", self.target)):
@@ -209,35 +210,15 @@ class MirrorConfig:
         return Patterns(self.rules.configs_exclude)
 
     def to_json(self) -> dict[str, Any]:
-        body = asdict(self)
-        for name in _PATHS:
-            body[name] = None if body[name] is None else str(body[name])
+        body: dict[str, Any] = to_plain(self)
         return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         try:
-            rules = dict(body.get("rules", {}))
-            rules["naming"] = Naming(**rules.get("naming", {}))
-            return cls(
-                **{
-                    **body,
-                    "topics": tuple(body["topics"]),
-                    **{name: Path(body[name]) if body.get(name) else None for name in _PATHS},
-                    "limits": MirrorLimits(**body.get("limits", {})),
-                    "copy": _copy_rules(body.get("copy", {})),
-                    "rules": TopicRules(**_with_tuples(rules)),
-                    "groups": GroupRules(**_with_tuples(body.get("groups", {}))),
-                    "heartbeats": HeartbeatRules(**body.get("heartbeats", {})),
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"this is no mirror's configuration: {error}") from error
-
-
-def _with_tuples(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in body.items()}
-
-
-def _copy_rules(body: Mapping[str, Any]) -> CopyRules:
-    return CopyRules(**{**_with_tuples(body), "deep": DeepRules(**body.get("deep", {}))})
+            return from_plain(cls, body)
+        except FormatMismatch as error:
+            raise ConfigError(
+                f"a mirror's configuration {error}",
+                remedy="install the same version of shoal where workers run",
+            ) from error

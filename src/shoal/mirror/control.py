@@ -17,13 +17,16 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from shoal.mirror.flow import Flow
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
+from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 from shoal.runtime.paths import made, state_dir
 
 COMMANDS: Final = ("status", "pause", "resume")
+# Of the file and of what is said at the port that it names.
+VERSION: Final = 2
 LINE_LIMIT_BYTES: Final = 1 << 20
 ANSWER_LIMIT_BYTES: Final = 64 << 20
 PATIENCE_S: Final = 30.0
@@ -33,10 +36,10 @@ PATIENCE_S: Final = 30.0
 class Address:
     """Where one running mirror takes orders."""
 
-    flows: list[str]
-    pid: int
-    port: int
-    token: str
+    flows: Annotated[list[str], "flows"]
+    pid: Annotated[int, "pid"]
+    port: Annotated[int, "port"]
+    token: Annotated[str, "token"]
 
 
 class MirrorControl:
@@ -57,7 +60,8 @@ class MirrorControl:
         port = self._server.sockets[0].getsockname()[1]
         folder = made(_folder(), variable="XDG_STATE_HOME")
         self._file = folder / f"{os.getpid()}.json"
-        body = {"flows": self._names, "pid": os.getpid(), "port": port, "token": self._token}
+        address = Address(self._names, os.getpid(), port, self._token)
+        body = {"version": VERSION, **to_plain(address)}
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(body, file)
@@ -106,16 +110,29 @@ def running_mirrors(name: str | None = None) -> list[Address]:
     found = []
     for path in sorted(_folder().glob("*.json")):
         try:
-            address = Address(**json.loads(path.read_bytes()))
-            os.kill(address.pid, 0)
+            body = json.loads(path.read_bytes())
+            os.kill(int(body["pid"]), 0)
+            address = _address(body, path)
         except ProcessLookupError:
             path.unlink(missing_ok=True)
             continue
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, KeyError):
             continue
         if name is None or name in address.flows:
             found.append(address)
     return found
+
+
+def _address(body: dict[str, Any], path: Path) -> Address:
+    try:
+        # Version 1 did not name itself, and its answers had less in them.
+        check_version(body.pop("version", 1), (VERSION,))
+        return from_plain(Address, body)
+    except FormatMismatch as error:
+        raise SystemFailure(
+            f"{path} {error}",
+            remedy=f"ask process {body.get('pid')} with the version of shoal that it runs",
+        ) from error
 
 
 def order(command: str, name: str | None) -> list[dict[str, Any]]:

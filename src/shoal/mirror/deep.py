@@ -12,7 +12,7 @@ Rules:
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from shoal.mirror.offset_map import Span, spans_of
 from shoal.wire.batch import Batch
@@ -29,9 +29,9 @@ _OVERHEAD_BYTES: Final = 12
 class DeepRules:
     """How batches are made in deep mode."""
 
-    compression_type: str = KEEP
-    batch_size_bytes: int = 16_384
-    linger_ms: int = 0
+    compression_type: Annotated[str, "compression_type"] = KEEP
+    batch_size_bytes: Annotated[int, "batch_size_bytes"] = 16_384
+    linger_ms: Annotated[int, "linger_ms"] = 0
 
 
 class Group(NamedTuple):

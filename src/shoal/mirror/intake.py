@@ -15,7 +15,7 @@ Rules:
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from shoal.client.isolation import Sieve, Standing
 from shoal.mirror.deep import Group, Rebatcher
@@ -38,27 +38,34 @@ _MEND: Final = "mend the handler and start the mirror again; other partitions go
 class Counts:
     """What was done so far."""
 
-    batches: int = 0  # at the target
-    records: int = 0
-    bytes: int = 0
-    trimmed: int = 0  # re-encoded: the fetch began inside the batch
-    closed_gaps: int = 0  # re-encoded: compaction had taken records away
-    restamped: int = 0  # re-encoded: the source's append time became the create time
-    converted: int = 0  # re-encoded: the source has them in message format 0 or 1
-    split: int = 0  # re-encoded: pieces beyond the first of a batch that was too large
-    changed: int = 0  # by the handler
-    dropped_by_handler: int = 0
-    dropped_aborted: int = 0
-    dropped_control: int = 0
-    dropped_empty: int = 0  # nothing was left in them
-    resent: int = 0
-    already_there: int = 0  # records that the target had from an earlier start
-    displaced: int = 0  # batches not at the expected offset: somebody else writes there
-    damaged: int = 0  # batches of the source whose checksum is wrong, each time they were read
-    unshielded: int = 0  # batches too old for the target to remember their producer
-    lost: int = 0  # source offsets that were deleted before they could be copied
+    batches: Annotated[int, "batches"] = 0  # at the target
+    records: Annotated[int, "records"] = 0
+    bytes: Annotated[int, "bytes"] = 0
+    trimmed: Annotated[int, "trimmed"] = 0  # re-encoded: the fetch began inside the batch
+    closed_gaps: Annotated[int, "closed_gaps"] = 0  # re-encoded: compaction had taken records away
+    # Re-encoded: the source's append time became the create time.
+    restamped: Annotated[int, "restamped"] = 0
+    # Re-encoded: the source has them in message format 0 or 1.
+    converted: Annotated[int, "converted"] = 0
+    # Re-encoded: pieces beyond the first of a batch that was too large.
+    split: Annotated[int, "split"] = 0
+    changed: Annotated[int, "changed"] = 0  # by the handler
+    dropped_by_handler: Annotated[int, "dropped_by_handler"] = 0
+    dropped_aborted: Annotated[int, "dropped_aborted"] = 0
+    dropped_control: Annotated[int, "dropped_control"] = 0
+    dropped_empty: Annotated[int, "dropped_empty"] = 0  # nothing was left in them
+    resent: Annotated[int, "resent"] = 0
+    # Records that the target had from an earlier start.
+    already_there: Annotated[int, "already_there"] = 0
+    # Batches not at the expected offset: somebody else writes there.
+    displaced: Annotated[int, "displaced"] = 0
+    # Batches of the source whose checksum is wrong, each time they were read.
+    damaged: Annotated[int, "damaged"] = 0
+    # Batches too old for the target to remember their producer.
+    unshielded: Annotated[int, "unshielded"] = 0
+    lost: Annotated[int, "lost"] = 0  # source offsets that were deleted before they could be copied
     # Records at the target that the source lost after they were copied, of all starts so far.
-    truncated: int = 0
+    truncated: Annotated[int, "truncated"] = 0
 
     def __iadd__(self, other: "Counts") -> Self:
         for each in fields(self):

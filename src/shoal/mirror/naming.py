@@ -10,7 +10,7 @@ Rules:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 from shoal.model.errors import ConfigError
 
@@ -24,11 +24,11 @@ HEARTBEATS: Final = "heartbeats"
 class Naming:
     """How one flow names topics."""
 
-    policy: str = IDENTITY
-    source_alias: str = "source"
-    target_alias: str = "target"
-    separator: str = "."
-    renames: Mapping[str, str] = field(default_factory=dict)
+    policy: Annotated[str, "policy"] = IDENTITY
+    source_alias: Annotated[str, "source_alias"] = "source"
+    target_alias: Annotated[str, "target_alias"] = "target"
+    separator: Annotated[str, "separator"] = "."
+    renames: Annotated[Mapping[str, str], "renames"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

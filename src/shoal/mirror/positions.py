@@ -12,12 +12,12 @@ It is replaced in one step, so a reader never sees half of it.
 import json
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import LedgerError
+from shoal.model.serialised import to_plain
 from shoal.model.topics import TopicPartition
 
 FORMAT: Final = 1
@@ -31,8 +31,11 @@ def write_positions(path: Path, status: MirrorStatus, *, final: bool) -> None:
         "reader": READER,
         "final": final,
         "at_us": time.time_ns() // 1000,
-        "counts": asdict(status.counts),
-        "deliveries": {name: one._asdict() for name, one in status.deliveries.items()},
+        "counts": to_plain(status.counts),
+        "deliveries": {
+            name: {"delivery": one.delivery, "why": one.why}
+            for name, one in status.deliveries.items()
+        },
         "positions": [
             {"topic": tp.topic, "partition": tp.partition, "offset": offset}
             for tp, offset in sorted(status.positions.items())

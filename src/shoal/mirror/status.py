@@ -12,14 +12,15 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
 from shoal.mirror.core import PartitionMirror
 from shoal.mirror.delivery import Chosen
 from shoal.mirror.intake import Counts
 from shoal.mirror.routes import Route
 from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.serialised import from_plain, to_plain
 from shoal.model.topics import TopicPartition
 
 
@@ -27,34 +28,34 @@ from shoal.model.topics import TopicPartition
 class PartitionStatus:
     """One partition at one moment."""
 
-    route: Route
-    position: int  # the source offset below which everything is done
-    last_stable_offset: int
-    lag: int
-    lag_bytes: int
-    lag_s: float
-    held_back: int = 0  # offsets above the last stable one
-    parked: str = ""
-    remedy: str = ""
+    route: Annotated[Route, "route"]
+    position: Annotated[int, "position"]  # the source offset below which everything is done
+    last_stable_offset: Annotated[int, "last_stable_offset"]
+    lag: Annotated[int, "lag"]
+    lag_bytes: Annotated[int, "lag_bytes"]
+    lag_s: Annotated[float, "lag_s"]
+    held_back: Annotated[int, "held_back"] = 0  # offsets above the last stable one
+    parked: Annotated[str, "parked"] = ""
+    remedy: Annotated[str, "remedy"] = ""
     # Why nothing can be copied at the moment: it is tried again without an order.
-    waiting: str = ""
-    waits_for_limit: bool = False  # for a higher max.message.bytes of the target's topic
+    waiting: Annotated[str, "waiting"] = ""
+    # For a higher max.message.bytes of the target's topic.
+    waits_for_limit: Annotated[bool, "waits_for_limit"] = False
     # Which copy this is: a topic that was deleted and created again begins a new one.
-    generation: int = 1
-    generation_reason: str = ""
-    generation_target_offset: int = 0  # where it begins at the target
+    generation: Annotated[int, "generation"] = 1
+    generation_reason: Annotated[str, "generation_reason"] = ""
+    # Where it begins at the target.
+    generation_target_offset: Annotated[int, "generation_target_offset"] = 0
 
     def to_json(self) -> dict[str, Any]:
-        body = asdict(self)
-        del body["route"]
-        source, target = self.route
-        return {"source": list(source), "target": list(target), **body}
+        body: dict[str, Any] = to_plain(self)
+        source, target = body.pop("route")
+        return {"source": source, "target": target, **body}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         rest = {key: value for key, value in body.items() if key not in ("source", "target")}
-        route = Route(TopicPartition(*body["source"]), TopicPartition(*body["target"]))
-        return cls(route, **rest)
+        return from_plain(cls, {"route": [body["source"], body["target"]], **rest})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class MirrorStatus:
             "lag": self.lag,
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
-            "counts": asdict(self.counts),
+            "counts": to_plain(self.counts),
             "deliveries": {name: list(one) for name, one in self.deliveries.items()},
             "refused": [[str(error), error.remedy] for error in self.refused],
             "notices": list(self.notices),
@@ -98,7 +99,7 @@ class MirrorStatus:
         """What `to_json` told; errors are told by their sentences alone."""
         partitions = tuple(PartitionStatus.from_json(each) for each in body["partitions"])
         return cls(
-            counts=Counts(**body["counts"]),
+            counts=from_plain(Counts, body["counts"]),
             positions={each.route.source: each.position for each in partitions},
             lag=int(body["lag"]),
             parked=tuple(
@@ -110,7 +111,7 @@ class MirrorStatus:
             deliveries={name: Chosen(*one) for name, one in body["deliveries"].items()},
             partitions=partitions,
             paused=bool(body["paused"]),
-            notices=tuple(body.get("notices", ())),
+            notices=tuple(body["notices"]),
         )
 
 

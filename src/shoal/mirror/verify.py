@@ -26,7 +26,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
@@ -64,15 +64,18 @@ class Difference(NamedTuple):
 class PartitionReport:
     """What the comparison of one partition found."""
 
-    partition: TopicPartition
-    equal_batches: int = 0
-    records: int = 0  # equal ones
-    records_one_by_one: int = 0  # of them, those in batches that are not the same
-    passed_over: int = 0  # records that the other side no longer has
-    not_yet: int = 0  # source offsets behind the last record that the target has
-    earlier_generations: int = 0  # target offsets of topics that the source no longer has
-    difference: Difference | None = None
-    unavailable: str = ""  # why it was not compared, or not to the end
+    partition: Annotated[TopicPartition, "partition"]
+    equal_batches: Annotated[int, "equal_batches"] = 0
+    records: Annotated[int, "records"] = 0  # equal ones
+    # Of them, those in batches that are not the same.
+    records_one_by_one: Annotated[int, "records_one_by_one"] = 0
+    passed_over: Annotated[int, "passed_over"] = 0  # records that the other side no longer has
+    # Source offsets behind the last record that the target has.
+    not_yet: Annotated[int, "not_yet"] = 0
+    # Target offsets of topics that the source no longer has.
+    earlier_generations: Annotated[int, "earlier_generations"] = 0
+    difference: Annotated[Difference | None, "difference"] = None
+    unavailable: Annotated[str, "unavailable"] = ""  # why it was not compared, or not to the end
 
 
 class _Damaged(Exception):

@@ -4,17 +4,20 @@ Rules:
 - A `Measure` is a number that every run has or lacks; `None` is "not known", never 0.
 - What is said of a difference is one of `JUDGEMENTS`, in these words. "Differs" is said only
   where its error rate is known.
-- `to_json` gives plain dictionaries and lists.
+- `to_json` gives plain dictionaries and lists, with the names that are declared beside the types
+  (`shoal.model.serialised`). They are for pages and for people's programs: nothing reads them here.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
+from shoal.model.serialised import to_plain
 from shoal.model.units import format_bytes, format_us
 
 Json = dict[str, Any]
+FORMAT: Final = 1
 Unit = Literal["ratio", "count", "us", "per_s", "s", "bytes"]
 
 DIFFERS: Final = "differs"
@@ -129,7 +132,8 @@ class Comparison:
         return list(dict.fromkeys(v for column in self.columns for v in column.verdicts))
 
     def to_json(self) -> Json:
-        return {key: _without_infinity(value) for key, value in asdict(self).items()}
+        plain: Json = _without_infinity({"format": FORMAT, **to_plain(self)})
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,8 @@ class SweepResult:
     comparison: Annotated[Comparison, "comparison"]  # one column for each combination
 
     def to_json(self) -> Json:
-        return {key: _without_infinity(value) for key, value in asdict(self).items()}
+        plain: Json = _without_infinity({"format": FORMAT, **to_plain(self)})
+        return plain
 
 
 def _without_infinity(value: Any) -> Any:

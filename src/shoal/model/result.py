@@ -6,19 +6,31 @@ Rules:
   acknowledgements; numbers are not rounded.
 - Everything is per consumer group. What stands at the top of `result.json` (verdict,
   sentence, stages, findings, metrics) is the worst group's, whose name is `worst_group`.
-- `to_json` gives plain dictionaries and lists; `from_json` takes them back, and ignores
-  fields that it does not know.
+- `to_json` gives plain dictionaries and lists; `from_json` takes them back. Fields have the names
+  that are declared beside their types (`shoal.model.serialised`) or spelt out here. Fields may be
+  added within a format: those that older results lack are marked, all others must be there.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Self
 
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict
+from shoal.model.serialised import (
+    AbsentUpTo,
+    FormatMismatch,
+    all_arguments_of,
+    check_version,
+    from_plain,
+    names_of,
+    to_plain,
+)
 
 RESULT_FORMAT: Final = 1
+# Of fields that came later: results of format 1 may lack them.
+_ADDED: Final = AbsentUpTo(1)
 
 # A latency that losses reach: in JSON, which has no infinity.
 NEVER = "never"
@@ -143,7 +155,7 @@ class Metrics:
     delivered: Annotated[int, "delivered"] = 0
     delivered_attempts: Annotated[int, "delivered_attempts"] = 0
     delivered_ok: Annotated[int, "delivered_ok"] = 0
-    re_reads: Annotated[int, "re_reads"] = 0
+    re_reads: Annotated[int, "re_reads", _ADDED] = 0
     recovered: Annotated[int, "recovered"] = 0
     lost: Annotated[int, "lost"] = 0
     lost_ok: Annotated[int, "lost_ok"] = 0
@@ -153,41 +165,38 @@ class Metrics:
     harvest: Annotated[float | None, "harvest"] = None
     completeness: Annotated[float | None, "completeness"] = None
     duplication: Annotated[float | None, "duplication"] = None
-    re_read_rate: Annotated[float | None, "re_read_rate"] = None
+    re_read_rate: Annotated[float | None, "re_read_rate", _ADDED] = None
     order: Annotated[float | None, "order"] = None
-    loss_rate_bound_95: Annotated[float | None, "loss_rate_bound_95"] = (
+    loss_rate_bound_95: Annotated[float | None, "loss_rate_bound_95", _ADDED] = (
         None  # if messages were lost independently of each other
     )
-    batch_loss_rate_bound_95: Annotated[float | None, "batch_loss_rate_bound_95"] = (
+    batch_loss_rate_bound_95: Annotated[float | None, "batch_loss_rate_bound_95", _ADDED] = (
         None  # if batches were
     )
-    batches: Annotated[int, "batches"] = (
+    batches: Annotated[int, "batches", _ADDED] = (
         0  # in which the acknowledged messages came that were delivered
     )
     F: Annotated[int, "F"] = 0
     F_limit: Annotated[int, "F_limit"] = 0
     K: Annotated[int, "K"] = 0
     latency_us: Annotated[dict[str, Latency], "latency_us"] = field(default_factory=dict)
-    range_us: Annotated[dict[str, int | None], "range_us"] = field(default_factory=dict)
-    clock_skew_us: Annotated[tuple[int, int] | None, "clock_skew_us"] = (
+    range_us: Annotated[dict[str, int | None], "range_us", _ADDED] = field(default_factory=dict)
+    clock_skew_us: Annotated[tuple[int, int] | None, "clock_skew_us", _ADDED] = (
         None  # consumers' clocks less producers'
     )
 
     def to_json(self) -> Json:
-        plain = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
+        plain = {name.written: getattr(self, name.attribute) for name in names_of(Metrics)}
         plain["latency_us"] = {name: value.to_json() for name, value in self.latency_us.items()}
         plain["clock_skew_us"] = None if self.clock_skew_us is None else list(self.clock_skew_us)
         return plain
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        named = {f.name.rstrip("_"): f.name for f in fields(cls)}
-        known = {named[name]: value for name, value in data.items() if name in named}
-        latencies = data.get("latency_us", {})
-        known["latency_us"] = {name: Latency.from_json(latencies[name]) for name in latencies}
+    def from_json(cls, data: Mapping[str, Any], version: int) -> Self:
+        latencies = {n: Latency.from_json(told) for n, told in data["latency_us"].items()}
         skew = data.get("clock_skew_us")
-        known["clock_skew_us"] = None if skew is None else (skew[0], skew[1])
-        return cls(**known)
+        own = {"latency_us": latencies, "clock_skew_us": skew and (skew[0], skew[1])}
+        return cls(**all_arguments_of(cls, {**data, **own}, version=version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +223,8 @@ class Ratios:
         )
 
     def named(self) -> dict[str, float | None]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        """By the names of their attributes, which are those of `Metrics` too."""
+        return {name.attribute: getattr(self, name.attribute) for name in names_of(Ratios)}
 
 
 def _ratio(numerator: int, denominator: int) -> float | None:
@@ -242,36 +252,35 @@ class Window:
     time_to_drain_us: int | None = None
 
     def to_json(self) -> Json:
-        ratios = {name.rstrip("_"): value for name, value in self.ratios.named().items()}
         latencies = {name: value.to_json() for name, value in self.latency_us.items()}
         return {
             "fault": self.fault,
-            **{name: getattr(self, name) for name in _TIMES},
+            "time_to_detect_us": self.time_to_detect_us,
+            "time_to_recover_us": self.time_to_recover_us,
+            "time_to_drain_us": self.time_to_drain_us,
             "sent": self.sent,
             "received": self.received,
             "findings": dict(self.findings),
-            "metrics": {**self.counts, **ratios, "latency_us": latencies},
+            "metrics": {**self.counts, **to_plain(self.ratios), "latency_us": latencies},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         metrics = dict(data["metrics"])
         latencies = metrics.pop("latency_us")
-        names = [f.name for f in fields(Ratios)]
-        ratios = Ratios(**{name: metrics.pop(name.rstrip("_")) for name in names})
+        ratios = {name.written: metrics.pop(name.written) for name in names_of(Ratios)}
         return cls(
             fault=data["fault"],
             counts=metrics,
-            ratios=ratios,
+            ratios=from_plain(Ratios, ratios),
             findings=dict(data["findings"]),
             latency_us={name: Latency.from_json(told) for name, told in latencies.items()},
             sent=data["sent"],
             received=data["received"],
-            **{name: data[name] for name in _TIMES},
+            time_to_detect_us=data["time_to_detect_us"],
+            time_to_recover_us=data["time_to_recover_us"],
+            time_to_drain_us=data["time_to_drain_us"],
         )
-
-
-_TIMES: Final = ("time_to_detect_us", "time_to_recover_us", "time_to_drain_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,15 +312,12 @@ class Throughput:
     sent_per_s: Annotated[float | None, "sent_per_s"]
     delivered: Annotated[int, "delivered"]
     delivered_per_s: Annotated[float | None, "delivered_per_s"]
-    sent_bytes_per_s: Annotated[float | None, "sent_bytes_per_s"] = None
-    delivered_bytes_per_s: Annotated[float | None, "delivered_bytes_per_s"] = None
+    sent_bytes_per_s: Annotated[float | None, "sent_bytes_per_s", _ADDED] = None
+    delivered_bytes_per_s: Annotated[float | None, "delivered_bytes_per_s", _ADDED] = None
 
     def to_json(self) -> Json:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+        plain: Json = to_plain(self)
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +338,8 @@ class Series:
     latency_us_max: Annotated[list[int | None], "latency_us_max"] = field(default_factory=list)
 
     def to_json(self) -> Json:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**{f.name: data[f.name] for f in fields(cls) if f.name in data})
+        plain: Json = to_plain(self)
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,15 +356,8 @@ class Strip:
     marks: Annotated[tuple[tuple[int, str, int], ...], "marks"] = ()
 
     def to_json(self) -> Json:
-        plain: Json = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain["marks"] = [list(mark) for mark in self.marks]
+        plain: Json = to_plain(self)
         return plain
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {f.name: data[f.name] for f in fields(cls)}
-        known["marks"] = tuple((m[0], m[1], m[2]) for m in data["marks"])
-        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,19 +402,21 @@ class GroupResult:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any], version: int) -> Self:
         return cls(
             verdict=Verdict(data["verdict"]),
             sentence=data["sentence"],
             stages={name: Stage.from_json(stage) for name, stage in data["stages"].items()},
             findings={n: FindingResult.from_json(found) for n, found in data["findings"].items()},
-            metrics=Metrics.from_json(data["metrics"]),
-            throughput=tuple(Throughput.from_json(row) for row in data.get("throughput", ())),
-            lanes=tuple(data.get("lanes", ())),
-            series=Series.from_json(data.get("series", {})),
-            strips=tuple(Strip.from_json(strip) for strip in data.get("strips", ())),
-            windows=tuple(Window.from_json(window) for window in data.get("windows", ())),
-            histogram=tuple((b[0], b[1], b[2]) for b in data.get("histogram", ())),
+            metrics=Metrics.from_json(data["metrics"], version),
+            throughput=tuple(
+                from_plain(Throughput, row, version=version) for row in data["throughput"]
+            ),
+            lanes=tuple(data["lanes"]),
+            series=from_plain(Series, data["series"]),
+            strips=tuple(from_plain(Strip, strip) for strip in data["strips"]),
+            windows=tuple(Window.from_json(window) for window in data["windows"]),
+            histogram=tuple((b[0], b[1], b[2]) for b in data["histogram"]),
         )
 
 
@@ -531,19 +529,26 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        if data.get("format") != RESULT_FORMAT:
-            raise LedgerError(f"a result of format {data.get('format')!r:.40} cannot be read")
         try:
+            version = check_version(data.get("format"), (RESULT_FORMAT,))
+            groups = data["groups"].items()
+            # They came later too.
+            thresholds = data.get("thresholds", ())
             return cls(
                 run=data["run"],
                 worst_group=data["worst_group"],
-                groups={n: GroupResult.from_json(group) for n, group in data["groups"].items()},
-                promises=dict(data.get("promises", {})),
-                foreign=dict(data.get("foreign", {})),
-                faults=tuple(data.get("faults", ())),
-                missing_scans=tuple(data.get("missing_scans", ())),
-                mirror=data.get("mirror"),
-                thresholds=tuple(map(HeldThreshold.from_json, data.get("thresholds", ()))),
+                groups={name: GroupResult.from_json(group, version) for name, group in groups},
+                promises=dict(data["promises"]),
+                foreign=dict(data["foreign"]),
+                faults=tuple(data["faults"]),
+                missing_scans=tuple(data["missing_scans"]),
+                mirror=data["mirror"],
+                thresholds=tuple(map(HeldThreshold.from_json, thresholds)),
             )
+        except FormatMismatch as error:
+            raise LedgerError(
+                f"the result of an audit {error}",
+                remedy="audit the run again with this version: shoal audit RUN",
+            ) from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise LedgerError(f"this is not a result of an audit: {error!r:.200}") from error

@@ -168,6 +168,20 @@ def arguments_of(cls: type, body: Mapping[str, Any]) -> dict[str, Any]:
     return {attributes[written]: value for written, value in body.items()}
 
 
+def all_arguments_of(
+    cls: type, body: Mapping[str, Any], *, version: int | None = None
+) -> dict[str, Any]:
+    """The same where nothing may be missing but what that version did not have."""
+    for name in names_of(cls):
+        if name.written not in body and not _may_lack(name.absent_up_to, version):
+            raise FormatMismatch(f"lacks the field {name.written!r}")
+    return arguments_of(cls, body)
+
+
+def _may_lack(absent_up_to: int | None, version: int | None) -> bool:
+    return absent_up_to is not None and version is not None and version <= absent_up_to
+
+
 def check_version(said: object, known: Collection[int]) -> int:
     """The version that a value names, if it is one of those that can be read."""
     if type(said) is not int or said not in known:
@@ -315,7 +329,7 @@ def _object(cls: type) -> Decode:
                     found[attribute] = one(value[written], version)
                 except FormatMismatch as error:
                     raise error.inside(f".{written}") from error
-            elif absent_up_to is None or version is None or version > absent_up_to:
+            elif not _may_lack(absent_up_to, version):
                 raise FormatMismatch(f"lacks the field {written!r}")
         if len(value) > len(found):
             unknown = min(value.keys() - known)

@@ -2,7 +2,8 @@
 
 Rules:
 - A message is a frozen dataclass; its `type` on the wire is its name in `WORKER_MESSAGES` or
-  `DRIVER_MESSAGES`. Unknown types, missing, extra or mistyped fields are refused.
+  `DRIVER_MESSAGES`, and its fields have the names beside their types. Unknown types, missing,
+  extra or mistyped fields are refused.
 - A line is bounded before it is parsed; nothing is allocated on the word of the other side.
 - Times are whole microseconds since the Unix epoch, by the clock of the side that is named.
 
@@ -27,12 +28,12 @@ Rules:
 """
 
 import json
-import types
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
 
 from shoal.model.errors import ShoalError
+from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 
 Json = dict[str, Any]
 
@@ -152,10 +153,8 @@ _NAMES: Final[dict[type[Message], str]] = {
 
 def encode_message(message: Message) -> bytes:
     """One line, newline included."""
-    body = {field.name: getattr(message, field.name) for field in fields(message)}
-    return (
-        json.dumps({"type": _NAMES[type(message)], **body}, separators=(",", ":")).encode() + b"\n"
-    )
+    body = {"type": _NAMES[type(message)], **to_plain(message)}
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_worker_message(line: bytes) -> WorkerMessage:
@@ -177,27 +176,7 @@ def _decode(line: bytes, known: Mapping[str, type[_Kind]]) -> _Kind:
     kind = known.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ControlError(f"a control line has the unknown type {name!r:.40}")
-    return kind(**_checked_fields(name, kind, body))
-
-
-def _checked_fields(name: str, kind: type[Message], body: Json) -> Json:
-    expected = _FIELD_TYPES[kind]
-    if body.keys() != expected.keys():
-        wrong = sorted(body.keys() ^ expected.keys())
-        raise ControlError(f"a control line {name!r} has missing or unknown fields: {wrong!r:.200}")
-    for field, accepted in expected.items():
-        # In Python a bool is an int; on this wire it is not.
-        if type(body[field]) not in accepted:
-            raise ControlError(f"the field {field!r} of a control line {name!r} has a wrong type")
-    return body
-
-
-def _field_types(kind: type[Message]) -> dict[str, tuple[type, ...]]:
-    found: dict[str, tuple[type, ...]] = {}
-    for field, hint in get_type_hints(kind).items():
-        choices = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        found[field] = tuple(get_origin(choice) or choice for choice in choices)
-    return found
-
-
-_FIELD_TYPES: Final = {kind: _field_types(kind) for kind in _NAMES}
+    try:
+        return from_plain(kind, body)
+    except FormatMismatch as error:
+        raise ControlError(f"a control line {name!r} {error}") from error

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from shoal.model.errors import ShoalError
 from shoal.model.units import format_bytes
@@ -39,10 +39,10 @@ _PORTS_WISHED: Final = 12
 class Check:
     """One thing looked at; `remedy` is a command that mends it, None if all is well."""
 
-    name: str
-    state: State
-    found: str
-    remedy: str | None = None
+    name: Annotated[str, "name"]
+    state: Annotated[State, "state"]
+    found: Annotated[str, "found"]
+    remedy: Annotated[str | None, "remedy"] = None
 
 
 def examine() -> list[Check]:

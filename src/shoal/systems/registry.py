@@ -15,12 +15,13 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.nodes import Node
+from shoal.model.serialised import from_plain, to_plain
 from shoal.runtime import paths
 from shoal.runtime.processes import ProcessIdentity
 
@@ -158,10 +159,10 @@ def publish(cluster: Publishable) -> None:
         "engine": cluster.engine,
         "bootstrap": cluster.bootstrap,
         "started_us": earlier.started_us if earlier and earlier.owner == me else _now_us(),
-        "owner": asdict(me),
-        "nodes": [asdict(node) for node in cluster.nodes()],
+        "owner": to_plain(me),
+        "nodes": [to_plain(node) for node in cluster.nodes()],
         "directory": str(directory) if directory else None,
-        "identities": {str(n): asdict(identity) for n, identity in seen.items() if identity},
+        "identities": {str(n): to_plain(identity) for n, identity in seen.items() if identity},
     }
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     paths.made(file.parent, variable="XDG_STATE_HOME")
@@ -219,10 +220,12 @@ def _read(file: Path) -> Entry | None:
             engine=content["engine"],
             bootstrap=content["bootstrap"],
             started_us=content["started_us"],
-            owner=ProcessIdentity(**content["owner"]),
-            nodes=tuple(Node(**node) for node in content["nodes"]),
-            identities={int(n): ProcessIdentity(**i) for n, i in content["identities"].items()},
-            directory=content.get("directory"),
+            owner=from_plain(ProcessIdentity, content["owner"]),
+            nodes=tuple(from_plain(Node, node) for node in content["nodes"]),
+            identities={
+                int(n): from_plain(ProcessIdentity, i) for n, i in content["identities"].items()
+            },
+            directory=content["directory"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

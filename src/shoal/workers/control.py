@@ -90,7 +90,7 @@ class WorkerControl:
 
     async def drained(self, arrivals: Sequence[Arrival]) -> None:
         await asyncio.gather(
-            *(self.commit({"kind": "drained", **arrival._asdict()}) for arrival in arrivals)
+            *(self.commit({"kind": "drained", **arrival.described()}) for arrival in arrivals)
         )
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:

@@ -14,12 +14,13 @@ Rules:
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import to_plain
 from shoal.net.control import DriverGoneError
 from shoal.workers.control import WorkerControl
 from shoal.workers.specs import Assignment, Json, Role
@@ -102,7 +103,7 @@ async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.mirror.config import MirrorConfig
 
     def report(status: "MirrorStatus") -> None:
-        control.progress({"role": "mirror", "lag": status.lag, **asdict(status.counts)})
+        control.progress({"role": "mirror", "lag": status.lag, **to_plain(status.counts)})
 
     config = MirrorConfig.from_json(assignment.task)
     status = await mirror_until(control.wait_stop, config, on_status=report)

@@ -9,13 +9,16 @@ Rules:
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
 from shoal.model.errors import UsageError
+from shoal.model.serialised import FormatMismatch, check_version, from_plain, to_plain
 
 Json = dict[str, Any]
+# Of an assignment and the specs in it.
+VERSION: Final = 1
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -91,9 +94,16 @@ class Assignment:
     token: Annotated[str, "token"] = field(repr=False)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps({"version": VERSION, **to_plain(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         body = json.loads(text)
-        return cls(**{**body, "role": Role(body["role"])})
+        try:
+            check_version(body.pop("version", None), (VERSION,))
+            return from_plain(cls, body)
+        except FormatMismatch as error:
+            raise UsageError(
+                f"what a worker is told {error}",
+                remedy="install the same version of shoal where workers run",
+            ) from error

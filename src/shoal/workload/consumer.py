@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -46,23 +46,23 @@ Longs = np.ndarray[Any, np.dtype[np.int64]]
 class ConsumerSummary(JsonSpec):
     """What a consumer did."""
 
-    run: str  # as it was told, or found out
-    consumer: str
-    group: str
-    partitions: int  # that it reads at the moment
-    rebalances: int  # that gave it partitions, or took some away
-    received: int
-    unreadable: int
-    markers: int
-    foreign: int
+    run: Annotated[str, "run"]  # as it was told, or found out
+    consumer: Annotated[str, "consumer"]
+    group: Annotated[str, "group"]
+    partitions: Annotated[int, "partitions"]  # that it reads at the moment
+    rebalances: Annotated[int, "rebalances"]  # that gave it partitions, or took some away
+    received: Annotated[int, "received"]
+    unreadable: Annotated[int, "unreadable"]
+    markers: Annotated[int, "markers"]
+    foreign: Annotated[int, "foreign"]
     # First impressions; see `live`.
-    open_gaps: int
-    duplicates: int
-    late: int
-    missing_tails: int
-    latency_p50_us: int
-    latency_p99_us: int
-    latency_max_us: int
+    open_gaps: Annotated[int, "open_gaps"]
+    duplicates: Annotated[int, "duplicates"]
+    late: Annotated[int, "late"]
+    missing_tails: Annotated[int, "missing_tails"]
+    latency_p50_us: Annotated[int, "latency_p50_us"]
+    latency_p99_us: Annotated[int, "latency_p99_us"]
+    latency_max_us: Annotated[int, "latency_max_us"]
 
 
 async def consume(

@@ -33,6 +33,16 @@ class Arrival(NamedTuple):
     lane: int
     group: str
 
+    def described(self) -> dict[str, Any]:
+        """As a line of kind `drained` of the commit log names it."""
+        return {
+            "producer": self.producer,
+            "incarnation": self.incarnation,
+            "topic": self.topic,
+            "lane": self.lane,
+            "group": self.group,
+        }
+
     @property
     def stream_lane(self) -> "StreamLane":
         return StreamLane(self.incarnation, self.topic, self.lane)
@@ -111,7 +121,7 @@ class LocalControl:
             if arrival.group in groups:
                 continue
             if self._commit is not None:
-                await settle(self._commit({"kind": "drained", **arrival._asdict()}))
+                await settle(self._commit({"kind": "drained", **arrival.described()}))
             groups.add(arrival.group)
 
     def lanes_drained(self, producer: str) -> frozenset[StreamLane]:

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -60,19 +61,19 @@ _LAST_ANSWERS_S = 10.0  # for answers still owed when told to stop
 class ProducerSummary(JsonSpec):
     """What a producer did, in messages."""
 
-    producer: str
-    incarnation: int
-    attempts: int
-    ok: int
-    failed: int
-    unknown: int
-    unanswered: int
-    behind: int  # due by now and not sent
-    undrained_lanes: int
-    state: str
-    transactions_committed: int = 0
-    transactions_aborted: int = 0
-    transactions_open: int = 0  # nobody knows how they ended
+    producer: Annotated[str, "producer"]
+    incarnation: Annotated[int, "incarnation"]
+    attempts: Annotated[int, "attempts"]
+    ok: Annotated[int, "ok"]
+    failed: Annotated[int, "failed"]
+    unknown: Annotated[int, "unknown"]
+    unanswered: Annotated[int, "unanswered"]
+    behind: Annotated[int, "behind"]  # due by now and not sent
+    undrained_lanes: Annotated[int, "undrained_lanes"]
+    state: Annotated[str, "state"]
+    transactions_committed: Annotated[int, "transactions_committed"] = 0
+    transactions_aborted: Annotated[int, "transactions_aborted"] = 0
+    transactions_open: Annotated[int, "transactions_open"] = 0  # nobody knows how they ended
 
 
 async def produce(

@@ -11,6 +11,7 @@ Rules:
 
 import asyncio
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -36,12 +37,12 @@ _WATCH_INTERVAL_S = 0.02
 class ScanSummary(JsonSpec):
     """What a scan found."""
 
-    cluster: str
-    logs: int
-    messages: int
-    unreadable: int
-    markers: int
-    foreign: int
+    cluster: Annotated[str, "cluster"]
+    logs: Annotated[int, "logs"]
+    messages: Annotated[int, "messages"]
+    unreadable: Annotated[int, "unreadable"]
+    markers: Annotated[int, "markers"]
+    foreign: Annotated[int, "foreign"]
 
 
 async def scan(spec: ScanSpec, client: Client, recorder: Recorder) -> ScanSummary:

@@ -2,17 +2,17 @@
 
 Rules:
 - A spec says what, never where: addresses and secrets belong to the client that is handed in.
-- `from_json` refuses unknown, missing and mistyped fields by a `ConfigError` that names them.
+- Fields are written under the names beside their types (`shoal.model.serialised`). `from_json`
+  refuses unknown, missing and mistyped ones by a `ConfigError` that names them.
 - Defaults are here and nowhere else.
 """
 
 import math
-import types
-import typing
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 from shoal.model.errors import ConfigError
+from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 from shoal.model.topics import TopicPartition
 
 Json = dict[str, Any]
@@ -22,41 +22,17 @@ class JsonSpec:
     """Gives a frozen dataclass of plain fields its way to JSON and back."""
 
     def to_json(self) -> Json:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        body: Json = to_plain(self)
+        return body
 
     @classmethod
     def from_json(cls, body: Any) -> Self:
-        if not isinstance(body, dict):
-            raise ConfigError(f"{cls.__name__} needs an object, not {type(body).__name__}")
-        hints = typing.get_type_hints(cls)
-        known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-        required = {n for n, f in known.items() if f.default is f.default_factory is MISSING}
-        if odd := sorted((body.keys() - known.keys()) | (required - body.keys())):
-            raise ConfigError(f"{cls.__name__} has unknown or missing fields: {', '.join(odd)}")
-        where = cls.__name__
-        return cls(**{n: _typed(v, hints[n], f"{where}.{n}") for n, v in body.items()})
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """The value if it is of that type; JSON's lists become tuples, its objects specs."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return _typed(value, next(i for i in inner if i is not types.NoneType), where)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_typed(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value))
-    if origin is dict and isinstance(value, dict):
-        return {key: _typed(item, inner[1], f"{where}.{key}") for key, item in value.items()}
-    if isinstance(hint, type) and issubclass(hint, JsonSpec):
-        return hint.from_json(value)
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise ConfigError(
-            f"{where} is {value!r:.80}, which is no {getattr(hint, '__name__', hint)}"
-        )
-    return value
+        try:
+            return from_plain(cls, body)
+        except FormatMismatch as error:
+            raise ConfigError(
+                f"a {cls.__name__} {error}", remedy="use one version of shoal for both sides"
+            ) from error
 
 
 @dataclass(frozen=True)

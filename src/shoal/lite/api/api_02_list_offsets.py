@@ -74,9 +74,15 @@ def _listed(core: BrokerCore, ask: _Ask, topic: str, item: Any) -> dict[str, Any
         partition.leader.check_epoch(getattr(item, "current_leader_epoch", -1))
         partition.log.require_online()
         listed = _lookup(partition, item.timestamp, ask)
-        return {"partition_index": item.partition_index, "error_code": 0, **listed._asdict()}
     except Refused as refused:
         return {"partition_index": item.partition_index, "error_code": refused.code}
+    return {
+        "partition_index": item.partition_index,
+        "error_code": 0,
+        "offset": listed.offset,
+        "timestamp": listed.timestamp,
+        "leader_epoch": listed.leader_epoch,
+    }
 
 
 def _latest(partition: Partition, ask: _Ask) -> int:

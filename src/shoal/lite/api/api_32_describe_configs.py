@@ -118,7 +118,10 @@ def _config(setting: Setting, told: _Told, body: Any) -> dict[str, Any]:
         "read_only": told.is_read_only,
         "config_source": told.source,
         "is_sensitive": setting.is_secret,
-        "synonyms": [one._asdict() for one in told.synonyms] if body.include_synonyms else [],
+        "synonyms": [
+            {"name": one.name, "value": one.value, "source": one.source}
+            for one in (told.synonyms if body.include_synonyms else ())
+        ],
         "config_type": setting.kind,
         "documentation": setting.documentation if wants_documentation else None,
     }

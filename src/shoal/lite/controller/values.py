@@ -18,7 +18,7 @@ from uuid import UUID
 
 from shoal.lite.codes import Code
 from shoal.lite.controller import requests
-from shoal.model.serialised import arguments_of, check_version, names_of
+from shoal.model.serialised import all_arguments_of, check_version, names_of
 from shoal.model.topics import TopicPartition
 from shoal.wire.errors import Malformed
 
@@ -109,9 +109,7 @@ def _unpacked(value: Any) -> Any:
 
 
 def _object(cls: type[Any], content: dict[str, Any]) -> Any:
-    if missing := [name.written for name in names_of(cls) if name.written not in content]:
-        raise ValueError(f"a {cls.__name__} lacks the field {missing[0]!r}")
-    arguments = arguments_of(cls, content)
+    arguments = all_arguments_of(cls, content)
     return cls(**{attribute: _unpacked(item) for attribute, item in arguments.items()})
 
 

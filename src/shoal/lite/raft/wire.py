@@ -157,11 +157,15 @@ def _end_values(message: EndQuorumEpoch) -> tuple[dict[str, Any], dict[str, Any]
     return partition, {}
 
 
+def _snapshot_id(snapshot: SnapshotId) -> dict[str, Any]:
+    return {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch}
+
+
 def _snapshot_values(message: FetchSnapshotRequest) -> tuple[dict[str, Any], dict[str, Any]]:
     partition = {
         "partition": _PARTITION,
         "current_leader_epoch": message.epoch,
-        "snapshot_id": message.snapshot._asdict(),
+        "snapshot_id": _snapshot_id(message.snapshot),
         "position": message.position,
         "replica_directory_id": message.replica_directory,
     }
@@ -293,7 +297,7 @@ def encode_answer(header: RequestFrame, message: Response) -> list[Part]:
         partition["vote_granted"] = message.granted
     elif isinstance(message, FetchSnapshotResponse):
         partition |= {
-            "snapshot_id": message.snapshot._asdict(),
+            "snapshot_id": _snapshot_id(message.snapshot),
             "current_leader": leader,
             "size": message.size,
             "position": message.position,

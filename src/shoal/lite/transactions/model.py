@@ -35,9 +35,19 @@ class State(IntEnum):
     @property
     def title(self) -> str:
         """As Apache Kafka writes it in answers."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _TITLES[self]
 
 
+_TITLES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 # Nothing is under way; what is left may be forgotten after a time.
