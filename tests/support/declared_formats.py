@@ -16,7 +16,7 @@ from shoal.mirror.config import MirrorConfig
 from shoal.mirror.intake import Counts
 from shoal.mirror.status import PartitionStatus
 from shoal.mirror.verify import PartitionReport
-from shoal.model import comparison, result
+from shoal.model import comparison, findings, ledger, result
 from shoal.model.nodes import Node
 from shoal.model.serialised import names_of, schema_of
 from shoal.net.messages import DRIVER_MESSAGES, WORKER_MESSAGES
@@ -139,6 +139,21 @@ def declared_schemas() -> dict[str, Any]:
             "fields": {kind: schema_of(cls) for kind, cls in classes.items()},
         }
         for name, (version, classes) in DECLARED.items()
+    }
+    written["ledger tables"] = {"version": ledger.FORMAT, "columns": dict(ledger.TABLES)}
+    written["words of ledgers"] = {
+        "commit kinds": ledger.COMMIT_KINDS,
+        "outcomes": ledger.OUTCOMES,
+        "fates": ledger.FATES,
+        "fault phases": ledger.FAULT_PHASES,
+    }
+    written["words of results"] = {
+        "verdicts": [each.value for each in findings.Verdict],
+        "outcomes": [each.value for each in findings.Outcome],
+        "findings": [each.value for each in findings.Finding],
+        "stages": result.STAGES,
+        "percentiles": [name for name, _, _ in result.PERCENTILES],
+        "judgements": comparison.JUDGEMENTS,
     }
     for name, cls in NAMES_ONLY.items():
         written[name] = [each.written for each in names_of(cls)]

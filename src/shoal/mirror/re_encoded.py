@@ -1,7 +1,8 @@
 """Which batches of the target were packed anew, in a file that the audit reads.
 
-The file has one JSON object on each line: `topic`, `partition` and `offset` of the target, of the
-first record of a batch whose bytes are not those of the source.
+The file has one JSON object on each line: `format`, and `topic`, `partition` and `offset` of the
+target, of the first record of a batch whose bytes are not those of the source. Lines of format 1
+may lack `format`: they were written before it was.
 
 Rules:
 - A batch is declared before it is sent, at the offset that is next, and once more where it was
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from shoal.model.errors import LedgerError
+from shoal.model.serialised import check_version
 from shoal.model.topics import TopicPartition
 
+FORMAT: Final = 1
 FILE_LIMIT_BYTES: Final = 256 << 20
 
 
@@ -29,7 +32,12 @@ class ReEncodedFile:
         self._add(b"")  # a place that cannot be written to must show before anything is copied
 
     def declare(self, target: TopicPartition, offset: int) -> None:
-        row = {"topic": target.topic, "partition": target.partition, "offset": offset}
+        row = {
+            "format": FORMAT,
+            "topic": target.topic,
+            "partition": target.partition,
+            "offset": offset,
+        }
         self._add(f"{json.dumps(row)}\n".encode())
 
     def _add(self, line: bytes) -> None:
@@ -52,8 +60,9 @@ def read_re_encoded(path: Path) -> set[tuple[TopicPartition, int]]:
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
             if line.endswith("\n"):
                 row = json.loads(line)
+                check_version(row.get("format", FORMAT), (FORMAT,))
                 partition = TopicPartition(str(row["topic"]), int(row["partition"]))
                 found.add((partition, int(row["offset"])))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"{path} is no list of batches: {error}") from error
     return found
