@@ -23,6 +23,7 @@ from shoal.net.messages import DRIVER_MESSAGES, WORKER_MESSAGES
 from shoal.runtime.processes import ProcessIdentity
 from shoal.systems import registry
 from shoal.systems.doctor import Check
+from shoal.systems.remote import RemoteNode
 from shoal.workers import specs as worker_specs
 from shoal.workload import consumer, producer, scan
 from shoal.workload import specs as workload_specs
@@ -113,6 +114,7 @@ DECLARED: Final[dict[str, tuple[int, dict[str, type[Any]]]]] = {
         {"node": Node, "process": ProcessIdentity},
     ),
     "doctor": (1, {"check": Check}),
+    "cluster status": (1, {"node": RemoteNode}),
     "result.json": (
         result.RESULT_FORMAT,
         {

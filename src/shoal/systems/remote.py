@@ -8,7 +8,7 @@ names; what needs their owner is refused.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from shoal.lite.cluster import LiteCluster, NodeStatus, QuorumStatus
 from shoal.model.errors import UnreachableError, UsageError
@@ -21,16 +21,16 @@ State = Literal["starting", "running", "paused", "down"]
 class RemoteNode:
     """A node as it is now; one that is down has process id 0."""
 
-    id: int
-    host: str
-    port: int
-    pid: int
-    state: State
-    role: Literal["broker", "controller"] = "broker"
+    id: Annotated[int, "id"]
+    host: Annotated[str, "host"]
+    port: Annotated[int, "port"]
+    pid: Annotated[int, "pid"]
+    state: Annotated[State, "state"]
+    role: Annotated[Literal["broker", "controller"], "role"] = "broker"
     # As in `NodeStatus`; only Kafka Lite reports these.
-    failures: Mapping[str, int] = field(default_factory=dict)
-    offline: Mapping[str, str] = field(default_factory=dict)
-    offline_count: int = 0
+    failures: Annotated[Mapping[str, int], "failures"] = field(default_factory=dict)
+    offline: Annotated[Mapping[str, str], "offline"] = field(default_factory=dict)
+    offline_count: Annotated[int, "offline_count"] = 0
 
 
 class Remote:
