@@ -11,6 +11,7 @@ Rules:
 import asyncio
 import hmac
 import json
+import logging
 import os
 import secrets
 import socket
@@ -30,6 +31,8 @@ VERSION: Final = 2
 LINE_LIMIT_BYTES: Final = 1 << 20
 ANSWER_LIMIT_BYTES: Final = 64 << 20
 PATIENCE_S: Final = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +109,29 @@ class MirrorControl:
 
 
 def running_mirrors(name: str | None = None) -> list[Address]:
-    """The mirrors that run on this machine (under a name)."""
-    found = []
+    """The mirrors that run on this machine (under a name).
+
+    One of another version of shoal is only refused where nothing else was asked for: it must not
+    keep others from being asked.
+    """
+    found: list[Address] = []
+    refused: list[SystemFailure] = []
     for path in sorted(_folder().glob("*.json")):
         try:
             body = json.loads(path.read_bytes())
             os.kill(int(body["pid"]), 0)
-            address = _address(body, path)
+            if name is None or name in body["flows"]:
+                found.append(_address(body, path))
         except ProcessLookupError:
             path.unlink(missing_ok=True)
-            continue
+        except SystemFailure as error:
+            refused.append(error)
         except (OSError, ValueError, TypeError, KeyError):
             continue
-        if name is None or name in address.flows:
-            found.append(address)
+    if refused and not found:
+        raise refused[0]
+    for each in refused:
+        _log.warning("not asked: %s (%s)", each, each.remedy)
     return found
 
 
