@@ -76,6 +76,12 @@ def of_no_promise(folder: Path) -> str:
     return "run.json is malformed: promises.fidelity"
 
 
+def of_a_misspelt_promise(folder: Path) -> str:
+    plan = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(plan | {"promises": {"delivery": "exactly-once"}}))
+    return 'promises.delivery is "exactly-once"; it must be one of at_least_once, exactly_once'
+
+
 def without_producer(folder: Path) -> str:
     path = folder / "commits.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -87,6 +93,7 @@ def without_producer(folder: Path) -> str:
 BAD = [
     *(cut, emptied, missing, shortened, of_other_columns, of_another_format),
     *(without_plan, torn_log, of_other_topics, of_no_promise, without_producer),
+    of_a_misspelt_promise,
 ]
 
 

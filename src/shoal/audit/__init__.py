@@ -1,9 +1,10 @@
 """The judge: what happened to every message, from the ledgers of a run.
 
-    folder    run.json, the commit log and the footers of committed segments
+    run_file  run.json, and which values of it an audit accepts
+    folder    the commit log and the footers of committed segments
     setting   what every task must know: promises, scans, positions, drained lanes
     plan      tasks cut from the ledgers' metadata, each a bounded piece of work
-    read      row groups into arrays; with `folder` the only files that touch a disk
+    read      row groups into arrays; with `run_file` and `folder` the only files that touch a disk
     index, evidence, order, loss, latency, cell, walk, offsets     the kernels
     parts     what a kernel hands back: named arrays of integers
     merge, judge, verdict, witness    from parts to a result

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from shoal.audit.arrays import LARGEST
 from shoal.audit.read import Held, Piece, Spelling, Vocabulary, read_rows
+from shoal.audit.run_file import read_run_file, require_same_promises
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import (
     COMMIT_KINDS,
@@ -35,21 +36,7 @@ from shoal.model.runs import is_by_hash, run_hash
 Json = Mapping[str, Any]
 
 LONGEST_LINE_BYTES: Final = 1024 * 1024
-LARGEST_RUN_FILE_BYTES: Final = 64 * 1024 * 1024
 MOST_SMALL_ROWS: Final = 10_000_000
-
-# Entries of `run.json` and what they must be.
-_ENTRIES: Final = {
-    "run": str,
-    "topics": dict,
-    "promises": dict,
-    "clusters": dict,
-    "topic_codes": dict,
-    "groups": list,
-    "warm_up_us": int,
-    "started_us": int,
-    "measure_from_us": int,
-}
 
 # Columns whose smallest and largest values choose row groups.
 _RANGED: Final = ("sequence", "offset")
@@ -140,6 +127,7 @@ def open_ledger(
             f"these folders are of different runs: {', '.join(runs)}",
             remedy="audit the folders of one run together",
         )
+    require_same_promises((folder.directory / "run.json", folder.plan) for folder in folders)
     tables = {table: _row_groups(folders, table) for table in TABLES}
     ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
     told_of_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
@@ -152,20 +140,7 @@ def open_ledger(
 
 
 def _open_folder(directory: Path) -> RunFolder:
-    path = directory / "run.json"
-    try:
-        if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
-            raise LedgerError(f"{path} is too large")
-        plan = json.loads(path.read_bytes())
-    except OSError as error:
-        raise LedgerError(
-            f"{path} cannot be read: {error.strerror}", remedy="name the folder of a run"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(f"{path} is not JSON") from error
-    told = read_format(plan.get("format") if isinstance(plan, dict) else None, str(path))
-    if (wrong := next(_malformed(plan), None)) is not None:
-        raise LedgerError(f"{path} is malformed: {wrong} is not what it must be")
+    plan, told = read_run_file(directory / "run.json")
     commits = list(_read_commits(directory / "commits.jsonl"))
     if told == 1:
         commits = [_with_incarnation(line) for line in commits]
@@ -176,25 +151,6 @@ def _with_incarnation(line: Json) -> Json:
     """A line of format 1 as format 2 has it."""
     is_of_stream = line["kind"] in ("reserve", "drained")
     return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
-
-
-def _malformed(plan: Json) -> Iterator[str]:
-    """Which entries of `run.json` an audit could not work with; what is missing is in order."""
-    for name, kind in _ENTRIES.items():
-        value = plan.get(name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            yield name
-            return
-    for name, topic in (plan.get("topics") or {}).items():
-        sizes = [topic.get(n) for n in ("lanes", "partitions")] if isinstance(topic, dict) else [""]
-        if not all(size is None or isinstance(size, int) for size in sizes):
-            yield f"topic {name!r:.80}"
-    kept = (plan.get("promises") or {}).get("fidelity", [])
-    if not isinstance(kept, list) or not all(isinstance(part, str) for part in kept):
-        yield "promises.fidelity"
-    for group in plan.get("groups") or ():
-        if not isinstance(group.get("name") if isinstance(group, dict) else group, str):
-            yield "groups"
 
 
 def _read_commits(path: Path) -> Iterator[Json]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.model.findings import ALWAYS_VIOLATES, Finding, Verdict
+from shoal.model.promises import EXACTLY_ONCE
 from shoal.model.result import Stage
 
 Counts = Mapping[str, int]
@@ -36,7 +37,7 @@ def broken_promises(promises: Mapping[str, Any]) -> frozenset[Finding]:
     violating = set(ALWAYS_VIOLATES)
     if promises.get("order", True):
         violating.update(_ORDER)
-    if promises.get("delivery") == "exactly_once":
+    if promises.get("delivery") == EXACTLY_ONCE:
         violating.update(_DUPLICATES)
     kept = promised_fidelity(promises)
     violating.update(finding for finding, part in _FIDELITY.items() if part in kept)

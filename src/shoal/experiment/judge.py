@@ -24,18 +24,23 @@ def judge(
 ) -> Result:
     """Audits the ledgers in these folders as one run; the first folder gets the results.
 
-    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`. The thresholds of the
-    experiment are held against the result, and these too.
+    `given` is what the user knows besides: `clock_skew_us`, `deadline_us`. The thresholds in
+    the `run.json` of every folder are held against the result, and these too.
     """
     home = run_dirs[0]
-    own = read_json(home / "run.json").get("thresholds") or []
-    wanted = parse(dict.fromkeys([*map(str, own), *thresholds]))
+    wanted = parse(dict.fromkeys([*planned_thresholds(run_dirs), *thresholds]))
     result = hold(audit_run(run_dirs, session.result(), given=given), wanted)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
     page = render(result, read_json(home / "run.json"))
     (home / "report.html").write_text(page, encoding="utf-8")
     return result
+
+
+def planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
+    """The thresholds in the `run.json` of every folder, in their order."""
+    plans = [read_json(folder / "run.json") for folder in run_dirs]
+    return [str(text) for plan in plans for text in plan.get("thresholds") or ()]
 
 
 def run_experiment(

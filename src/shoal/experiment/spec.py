@@ -26,6 +26,7 @@ from shoal.faults import timeline, zones
 from shoal.faults.timeline import Timeline
 from shoal.faults.zones import Zones
 from shoal.model.errors import ConfigError, UsageError
+from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES
 from shoal.model.serialised import arguments_of, names_of
 from shoal.model.tables import Table, read_toml
 from shoal.systems.clusters import ENGINES
@@ -60,8 +61,6 @@ _SECTIONS: Final = (
     "sweep",
 )
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
-_FIDELITIES: Final = ("key", "headers", "payload", "partition", "timestamps", "bytes")
-_DELIVERIES_PROMISED: Final = ("at_least_once", "exactly_once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,12 +489,12 @@ def _consumers(table: Table) -> ConsumersSpec:
 
 def _promises(table: Table, mirror: MirrorSpec) -> tuple[dict[str, Any], tuple[str, ...]]:
     default = "exactly_once" if mirror.kind == "shoal" else "at_least_once"
-    delivery = table.text("delivery", default, choices=_DELIVERIES_PROMISED)
+    delivery = table.text("delivery", default, choices=PROMISED_DELIVERIES)
     promises: dict[str, Any] = {"delivery": delivery, "order": table.flag("order", True)}
     kept = table.texts("fidelity", ["key", "headers", "payload"])
     for name in kept:
-        if name not in _FIDELITIES:
-            legal = ", ".join(_FIDELITIES)
+        if name not in FIDELITIES:
+            legal = ", ".join(FIDELITIES)
             raise table.wrong("fidelity", f"has {name!r:.40}", remedy=f"legal are {legal}")
     promises["fidelity"] = list(kept)
     limits = table.texts("thresholds")

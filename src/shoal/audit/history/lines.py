@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 from shoal.model.errors import UsageError
+from shoal.model.promises import PROMISED_DELIVERIES
 
 FORMAT: Final = 1
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -104,7 +105,7 @@ _cluster = _one_of("source", "target")
 KINDS: Final[dict[str, tuple[tuple[str, Check, bool], ...]]] = {
     "run": (
         ("format", _whole(FORMAT, FORMAT), False),
-        ("delivery", _one_of("at_least_once", "exactly_once"), False),
+        ("delivery", _one_of(*PROMISED_DELIVERIES), False),
         ("ordered", _flag, False),
         ("isolation", _one_of("read_committed", "read_uncommitted"), False),
         ("acks", _acks, False),
