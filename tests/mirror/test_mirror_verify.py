@@ -96,6 +96,10 @@ def test_a_mirrors_copy_is_equal_and_one_that_lags_is_not_yet(
     code, report = _verify(source, target, "copied", capsys)
     assert (code, report["passed_over"]) == (ExitCode.INCONCLUSIVE, 50)
     assert report["records"] == COUNT - 50
+    # All of it: there is nothing left that the target could lack.
+    asyncio.run(_delete(source, TopicPartition("copied", 0), COUNT + 7))
+    code, report = _verify(source, target, "copied", capsys)
+    assert (code, report["passed_over"], report["difference"]) == (ExitCode.PROVEN, COUNT, None)
 
 
 async def _delete(cluster: LiteCluster, partition: TopicPartition, before: int) -> None:

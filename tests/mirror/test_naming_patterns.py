@@ -77,3 +77,21 @@ def test_internal_topics_are_known_by_their_names() -> None:
 def test_a_policy_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="'other' is no replication policy"):
         Naming("other")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("__consumer_offsets", "internal topic"),
+        ("__shoal_mirror_m", "internal topic"),
+        ("mm2-offsets.internal", "internal topic"),
+        ("", "not a valid topic name"),
+        ("..", "not a valid topic name"),
+        ("a b", "not a valid topic name"),
+        ("a" * 250, "not a valid topic name"),
+    ],
+)
+def test_a_topic_is_not_renamed_to_an_internal_or_invalid_one(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        Naming(renames={"a": name})
+    assert caught.value.remedy

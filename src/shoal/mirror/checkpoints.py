@@ -97,6 +97,10 @@ class Checkpoint:
     began_at: Annotated[int, "began_at", _OPTIONAL_IN_1] = -1
     # The target has lost records that it acknowledged: no start continues behind the hole.
     target_lost: Annotated[bool, "target_lost", _OPTIONAL_IN_1] = False
+    # When this mirror first started, and how many partitions the source topic had when this copy
+    # began: by these a later start knows what came into being since. 0 if it is not known.
+    mirror_began_ms: Annotated[int, "mirror_began_ms", _OPTIONAL_IN_1] = 0
+    source_partitions: Annotated[int, "source_partitions", _OPTIONAL_IN_1] = 0
 
     @property
     def identity(self) -> Identity:

@@ -8,6 +8,7 @@ Rules:
 - Internal topics (Kafka's, Connect's, MirrorMaker's and our own) are never copied.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -18,6 +19,7 @@ IDENTITY: Final = "identity"
 PREFIX: Final = "default"
 POLICIES: Final = (IDENTITY, PREFIX)
 HEARTBEATS: Final = "heartbeats"
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Naming:
             )
         if not self.separator and self.policy == PREFIX:
             raise ConfigError("the separator of a replication policy must not be empty")
+        for topic, name in self.renames.items():
+            _check_target_name(topic, name)
 
     @property
     def keeps_names(self) -> bool:
@@ -63,3 +67,16 @@ class Naming:
 
 def is_internal(topic: str) -> bool:
     return topic.startswith(("__", ".")) or topic.endswith((".internal", "-internal"))
+
+
+def _check_target_name(topic: str, name: str) -> None:
+    if not _TOPIC_NAME.fullmatch(name):
+        raise ConfigError(
+            f"cannot rename topic {topic!r}: {name!r} is not a valid topic name",
+            remedy="use up to 249 letters, digits, '.', '_' and '-'",
+        )
+    if is_internal(name):
+        raise ConfigError(
+            f"cannot rename topic {topic!r} to {name!r}: that is the name of an internal topic",
+            remedy="choose a name that does not begin with '__' or '.', or end with 'internal'",
+        )

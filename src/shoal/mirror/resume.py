@@ -35,7 +35,7 @@ from shoal.client.delivery import Identity
 from shoal.client.errors import ClientError, error_for
 from shoal.client.results import EARLIEST, LATEST
 from shoal.client.sessions import new_identity
-from shoal.mirror.beginning import start_offsets
+from shoal.mirror.beginning import choose_start, mirror_began_ms, start_offsets
 from shoal.mirror.checkpoints import Checkpoint, Checkpoints
 from shoal.mirror.modes import AT_LEAST_ONCE, IDEMPOTENT
 from shoal.mirror.producers import last_sequence_of
@@ -172,9 +172,9 @@ class Resume:
                 new_sources[route] = known
         firsts = await self._firsts(route.source for route in new_sources)
         for route, known in new_sources.items():
-            self._resolved[route] = begin_generation(
-                known, sources[route], first=firsts[route.source]
-            )
+            begun = begin_generation(known, sources[route], first=firsts[route.source])
+            count = len(self._source.cluster.partitions_of(route.source.topic))
+            self._resolved[route] = replace(begun, source_partitions=count)
 
     async def _spans(
         self, partitions: Iterable[TopicPartition], *, needs_all: bool
@@ -296,7 +296,11 @@ class Resume:
         )
 
     def _start_of(self, route: Route) -> str:
-        return self._kept_starts.get(route.source, self._start)
+        kept = self._kept_starts.get(route.source)
+        if kept is not None:
+            return kept
+        source_id = topic_id(self._source, route.source.topic)
+        return choose_start(route, self._start, self._found, source_id)
 
     async def _begins(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
         """The source offsets at which partitions begin."""
@@ -306,8 +310,9 @@ class Resume:
             is_again = self.decision(route).action is Action.FILL_NEW_TARGET
             (again if is_again else new).append(route)
         first: dict[TopicPartition, int] = {}
-        for start in {self._start_of(route) for route in new}:
-            some = [route.source for route in new if self._start_of(route) == start]
+        starts = {route.source: self._start_of(route) for route in new}
+        for start in set(starts.values()):
+            some = [tp for tp, own in starts.items() if own == start]
             first |= await start_offsets(self._source, some, start)
         firsts = await self._firsts(route.source for route in again)
         for route in again:
@@ -369,6 +374,8 @@ class Resume:
             generation_reason=decision.reason,
             generation_target_offset=target_offset,
             began_at=source_offset,
+            mirror_began_ms=mirror_began_ms(self._found) or self._created_ms,
+            source_partitions=len(self._source.cluster.partitions_of(source_topic)),
         )
 
     async def _resumed(self, route: Route, checkpoint: Checkpoint) -> Start:

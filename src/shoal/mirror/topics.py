@@ -240,6 +240,8 @@ class Topics:
             try:
                 await self._target.admin.create_topics([new])
             except KafkaError as error:
+                if error.code == Code.TOPIC_ALREADY_EXISTS:
+                    return  # another mirror was faster; whose it is, the start finds out
                 refusal = str(error) if error.code == Code.INVALID_CONFIG else ""
                 unknown = unknown_configs(new.configs, refusal)
                 if not unknown:

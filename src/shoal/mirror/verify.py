@@ -252,6 +252,11 @@ async def _align(
     source_is_later = later[0]
     ahead, behind = (source, target) if source_is_later else (target, source)
     first = await ahead.record()
+    if first is None and source_is_later:
+        # The source has deleted all that it had: nothing is left to compare.
+        while await target.record() is not None:
+            target.drop_record()
+            report.passed_over += 1
     if first is None or await behind.record() is None:
         return
     while (record := await behind.record()) is not None and not _same(record, first):
