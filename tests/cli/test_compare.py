@@ -1,6 +1,7 @@
 """`shoal compare` and `shoal sweep`, up to where runs would begin."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,45 @@ def test_a_run_that_was_not_judged_cannot_be_compared(
 ) -> None:
     name = judged_run(tmp_path / "one", "mm2", 9000)
     (tmp_path / "one" / "result.json").unlink()
-    assert execute(["compare", name, "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+    other = judged_run(tmp_path / "two", "mm2", 9000)
+    assert execute(["compare", name, other, "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
     assert "has not been judged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (["one"], "one run alone"),
+        (["one", "one"], "the same run"),
+        (["one", "two", "./one"], "the same run"),
+        (["one", "copy"], "the same run"),
+    ],
+)
+def test_a_run_is_not_compared_with_itself(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: list[str],
+    message: str,
+) -> None:
+    for name in ("one", "two"):
+        judged_run(tmp_path / name, "mm2", 9000)
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    assert execute(["compare", *named, "--runs-dir", "."]) == ExitCode.USAGE
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+    assert not (tmp_path / "comparison.html").exists()
+
+
+def test_two_runs_with_the_same_numbers_are_not_called_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [judged_run(tmp_path / name, name, 9000) for name in ("one", "two")]
+    assert execute(["compare", *names, "--runs-dir", str(tmp_path), "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["judged"]["judgement"] for row in rows} == {"noise unknown"}
 
 
 def test_a_sweep_shows_its_order_before_it_begins(

@@ -79,7 +79,7 @@ def test_fewer_than_three_runs_a_side_tell_nothing_of_the_noise(runs: int) -> No
     words = said(compare([*one, *two]))
     assert words["end-to-end latency p50"] == NOISE_UNKNOWN
     assert words["lost"] == NOISE_UNKNOWN
-    assert words["yield"] == EQUAL
+    assert words["yield"] == NOISE_UNKNOWN  # one number everywhere, and too few runs to say so
 
 
 @pytest.mark.parametrize(

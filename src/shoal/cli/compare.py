@@ -36,11 +36,13 @@ def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output:
     \b
     shoal compare 20260101-120000-mm2 20260101-121500-shoal
     """
+    from shoal.experiment.comparison import require_different_runs
     from shoal.experiment.runs import find_run
 
-    paths = [find_run(runs_dir, run).path for run in runs]
+    found = [find_run(runs_dir, run) for run in runs]
+    require_different_runs(found)
     target = page or runs_dir / "comparison.html"
-    show_side_by_side(paths, target, is_json=output == "json")
+    show_side_by_side([run.path for run in found], target, is_json=output == "json")
 
 
 def show_side_by_side(run_dirs: Sequence[Path], page: Path, *, is_json: bool = False) -> None:

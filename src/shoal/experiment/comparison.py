@@ -6,12 +6,13 @@ differ is what they are called by.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment import measures
 from shoal.experiment.measures import MEASURES, Tested
-from shoal.experiment.runs import read_json
+from shoal.experiment.runs import RunSummary, read_json
 from shoal.model.comparison import Column, Comparison, Judged, Row
 from shoal.model.errors import UsageError
 from shoal.model.result import Result
@@ -80,6 +81,24 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
         yield name, ", ".join(map(str, value))
     else:
         yield name, str(value)
+
+
+def require_different_runs(runs: Sequence[RunSummary]) -> None:
+    """Refuse what is not a comparison: one run alone, or a run with itself or its copy."""
+    if len(runs) < 2:
+        raise UsageError(
+            f"one run alone ({', '.join(run.run for run in runs)}) cannot be compared",
+            remedy="name two runs or more: shoal compare RUN RUN…",
+        )
+    seen: dict[tuple[str, datetime], RunSummary] = {}
+    for run in runs:
+        # A copied folder is the same run too: its numbers say nothing of the noise.
+        earlier = seen.setdefault((run.run, run.started), run)
+        if earlier is not run:
+            raise UsageError(
+                f"{earlier.path} and {run.path} are the same run, {run.run}",
+                remedy="name each run once",
+            )
 
 
 def compare(runs: Sequence[JudgedRun]) -> Comparison:

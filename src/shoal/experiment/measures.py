@@ -4,7 +4,8 @@ Rules:
 - Numbers are those of a run's worst group, as everywhere. Latencies are those of the messages
   owed: where losses reach the rank it is infinite, "never".
 - Runs that are alike are the sample, one value a run. Fewer than three a side tell nothing of
-  the noise, and that is said. Seconds within a run are never taken as repeats.
+  the noise, and that is said, also where their numbers are equal. Seconds within a run are
+  never taken as repeats.
 - Latencies, rates and usage: tests of means against the noise between runs
   (`shoal.audit.noise`). Counts and shares of rare events, and whatever is infinite or shows no
   noise: exact tests over runs (`shoal.audit.run_tests`).
@@ -221,6 +222,7 @@ def _runs_needed(level: float) -> int:
 
 
 def is_equal(values: Iterable[Sequence[float]]) -> bool:
-    """Whether all that is known is one and the same number, and nothing is missing."""
+    """Whether enough runs of each column are known, and all have one and the same number."""
     listed = list(values)
-    return all(listed) and len({value for column in listed for value in column}) == 1
+    is_enough = bool(listed) and all(len(column) >= noise.LEAST_RUNS for column in listed)
+    return is_enough and len({value for column in listed for value in column}) == 1
