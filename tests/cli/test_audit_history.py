@@ -89,3 +89,12 @@ def test_the_self_test_as_a_command(tmp_path: Path) -> None:
     )
     assert "passed: 30 histories" in done.stdout
     assert "recall 100 %" in page.read_text()
+
+
+def test_the_number_of_unknown_attempts_stands_beside_yield(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [run(), send(0), send(1, "unknown"), send(2, "unknown"), *receive(0), DRAINED]
+    execute(["audit", "--history", save(tmp_path / "unknown.jsonl", *lines)])
+    [shown] = [line for line in capsys.readouterr().out.splitlines() if "yield" in line]
+    assert shown.endswith("1 acknowledged of 3 attempts, 2 unknown")

@@ -73,7 +73,7 @@ def test_removing_one_run_leaves_the_others(tmp_path: Path) -> None:
 def test_a_broken_description_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(tmp_path, "broken")
     (folder / "run.json").write_text("{")
-    assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == ExitCode.UNEXPECTED
+    assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
     assert "run.json" in capsys.readouterr().err
 
 
@@ -96,3 +96,59 @@ def test_missed_thresholds_are_listed_and_shown(
     assert "thresholds missed (1)" in capsys.readouterr().out
     assert execute(["runs", "show", "slow", "--runs-dir", str(tmp_path)]) == 0
     assert sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./nope", "folder ./nope does not exist"),
+        ("{}/nope", "nope does not exist"),
+        ("./empty", "folder ./empty has no run.json"),
+        ("empty", "folder empty has no run.json"),
+        ("file", "file is a file, not the folder of a run"),
+        ("nope", "no run 'nope' in runs, and no folder"),
+        ("broken", "cannot read runs/broken/run.json"),
+        ("runs/broken", "cannot read runs/broken/run.json"),
+        ("runs/listed", "runs/listed/run.json does not hold a JSON object"),
+        ("runs/nameless", "runs/nameless/run.json is not a run's description"),
+    ],
+)
+@pytest.mark.parametrize("command", [["audit"], ["runs", "show"], ["runs", "rm"]], ids=str)
+def test_a_name_that_is_not_a_run_is_explained(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    command: list[str],
+    name: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("runs"), "empty-2")  # begins like a folder that is not a run
+    for folder, text in (("broken", "{"), ("listed", "[]"), ("nameless", "{}")):
+        (make_run(Path("runs"), folder) / "run.json").write_text(text)
+    Path("empty").mkdir()
+    Path("file").write_text("")
+    assert execute([*command, name.format(tmp_path)]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_malformed_run_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (make_run(tmp_path, "broken") / "run.json").write_text("{")
+    make_run(tmp_path, "whole")
+    assert execute(["runs", "show", "who", "--runs-dir", str(tmp_path)]) == 0
+    assert "whole" in capsys.readouterr().out
+
+
+def test_folders_of_one_run_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("pa", "pb", "ca"):
+        make_run(tmp_path, folder, run="R1")
+    assert execute(["runs", "list", "--runs-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out.splitlines()[1:]
+    assert sorted(line.split()[:2] for line in shown) == [["R1", f] for f in ("ca", "pa", "pb")]
+    assert execute(["runs", "rm", "R1", "--runs-dir", str(tmp_path)]) == ExitCode.USAGE
+    assert "R1 is the run of 3 folders: ca, pa, pb" in capsys.readouterr().err
+    assert execute(["runs", "rm", "pb", "--runs-dir", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ca", "pa"]

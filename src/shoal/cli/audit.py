@@ -12,10 +12,11 @@ import rich_click as click
 
 from shoal.audit.thresholds import Threshold, hold, parse
 from shoal.cli import console
+from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.cli.verdict import exit_code, show_numbers, show_verdict
 from shoal.experiment.runs import find_run
-from shoal.model.errors import LedgerError, UsageError
+from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.result import Result
 from shoal.model.units import parse_duration_s
@@ -86,6 +87,8 @@ from shoal.model.units import parse_duration_s
 )
 @runs_dir_option
 @output_option
+@console.outliving_readers()
+@refusing_malformed_files()
 def audit(
     *,
     runs: tuple[str, ...],
@@ -150,13 +153,10 @@ def _audit_runs(
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 
-    try:
-        open_ledger(folders, **given)  # what cannot be read is told before Spark is started
-        with SessionFuture(master) as session:
-            texts = [threshold.text for threshold in wanted]
-            result = judge(folders, session=session, given=given, thresholds=texts)
-    except LedgerError as error:  # files that the command line names are not what they must be
-        raise UsageError(str(error), remedy=error.remedy) from error
+    open_ledger(folders, **given)  # what cannot be read is told before Spark is started
+    with SessionFuture(master) as session:
+        texts = [threshold.text for threshold in wanted]
+        result = judge(folders, session=session, given=given, thresholds=texts)
     if output == "json":
         console.print_json(result.to_json())
     else:

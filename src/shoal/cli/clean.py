@@ -7,6 +7,7 @@ from typing import Any
 import rich_click as click
 
 from shoal.cli import console
+from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.options import cluster_options, cluster_properties, runs_dir_option
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
@@ -27,7 +28,8 @@ def clean(*, run: str, dry_run: bool, runs_dir: Path, **rest: Any) -> ExitCode:
     from shoal.experiment.clean import clean as delete
     from shoal.experiment.runs import find_run
 
-    found = find_run(runs_dir, run)
+    with refusing_malformed_files():
+        found = find_run(runs_dir, run)
     if found.state == "running":
         raise UsageError(f"run {found.run} is still running", remedy="stop it first (Ctrl-C)")
     properties = {side: cluster_properties(side, rest) for side in ("source", "target")}

@@ -9,6 +9,7 @@ import rich_click as click
 from rich.table import Table
 
 from shoal.cli import console
+from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.model.comparison import DIFFERS, Comparison, Judged, SweepResult
 from shoal.model.exit_codes import ExitCode
@@ -28,6 +29,8 @@ MOST_COLUMNS = 6
 )
 @runs_dir_option
 @output_option
+@console.outliving_readers()
+@refusing_malformed_files()
 def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output: str) -> None:
     """Show judged runs side by side, metric by metric, and what of it is more than noise.
 
@@ -97,6 +100,7 @@ def _coloured(judged: Judged) -> str:
 @click.option("--dry-run", is_flag=True, help="Check every combination, show the order, and end.")
 @runs_dir_option
 @output_option
+@console.outliving_readers()
 def sweep(
     *,
     experiment: str,

@@ -32,6 +32,7 @@ SPEAK_EVERY_S: Final = 2.0
 
 @click.command()
 @runs_dir_option
+@console.outliving_readers()
 def demo(*, runs_dir: Path) -> ExitCode:
     """See it work: produce, mirror, consume, judge; then once more with one message lost."""
     from shoal.experiment import demo as experiments

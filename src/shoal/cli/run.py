@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Check the file, say what would happen, and end.")
 @runs_dir_option
 @output_option
+@console.outliving_readers()
 def run(
     *,
     experiment: str | None,

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import rich_click as click
+from rich.markup import escape
 from rich.table import Table
 
 from shoal.cli import console
+from shoal.cli.named_files import refusing_malformed_files
 from shoal.cli.options import output_option, runs_dir_option
 from shoal.experiment.runs import RunSummary, find_run, list_runs, read_json, remove_run
 
@@ -26,6 +28,8 @@ def runs() -> None:
 @runs.command("list")
 @runs_dir_option
 @output_option
+@console.outliving_readers()
+@refusing_malformed_files()
 def list_command(*, runs_dir: Path, output: str) -> None:
     """All runs, newest first."""
     found = list_runs(runs_dir)
@@ -35,12 +39,13 @@ def list_command(*, runs_dir: Path, output: str) -> None:
     if not found:
         console.say(f"no runs in {runs_dir}; shoal demo makes one")
         return
-    table = Table("run", "started (UTC)", "state", "verdict", box=None)
+    table = Table("run", "folder", "started (UTC)", "state", "verdict", box=None)
     for run in found:
         verdict = f"[{VERDICT_STYLES[run.verdict]}]{run.verdict}[/]" if run.verdict else "-"
         if run.missed:
             verdict += f"[bold red], {_count_missed(run)}[/]"
-        table.add_row(run.run, f"{run.started:%Y-%m-%d %H:%M:%S}", run.state, verdict)
+        started = f"{run.started:%Y-%m-%d %H:%M:%S}"
+        table.add_row(escape(run.run), escape(run.path.name), started, run.state, verdict)
     console.out.print(table)
 
 
@@ -48,6 +53,8 @@ def list_command(*, runs_dir: Path, output: str) -> None:
 @click.argument("name", required=False)
 @runs_dir_option
 @output_option
+@console.outliving_readers()
+@refusing_malformed_files()
 def show_command(*, name: str | None, runs_dir: Path, output: str) -> None:
     """One run: its verdict, and where its report and ledgers are. The newest by default."""
     run = find_run(runs_dir, name)
@@ -81,6 +88,7 @@ def _count_missed(run: RunSummary) -> str:
 @runs.command("rm")
 @click.argument("names", nargs=-1, required=True)
 @runs_dir_option
+@refusing_malformed_files()
 def rm_command(*, names: tuple[str, ...], runs_dir: Path) -> None:
     """Delete runs with all their ledgers."""
     found = [find_run(runs_dir, name) for name in names]

@@ -67,7 +67,8 @@ def show_numbers(result: Result) -> None:
 
 def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
     m = result.metrics
-    yield "yield", _ratio(m.yield_), f"{m.ok:,} acknowledged of {m.attempts:,} attempts"
+    acknowledged = f"{m.ok:,} acknowledged of {m.attempts:,} attempts, {m.unknown:,} unknown"
+    yield "yield", _ratio(m.yield_), acknowledged
     yield "completeness", _ratio(m.completeness), f"{m.delivered_ok:,} delivered of {m.ok:,}"
     copies = m.deliveries - m.re_reads - m.delivered
     yield "duplication", _ratio(m.duplication), f"{copies:,} of {m.deliveries:,} deliveries"

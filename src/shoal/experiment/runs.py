@@ -8,6 +8,8 @@ in `run.json` tell whether it is.
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,24 +52,64 @@ def list_runs(runs_dir: Path) -> list[RunSummary]:
     if not runs_dir.is_dir():
         return []
     found = [summarise(path.parent) for path in runs_dir.glob("*/run.json")]
-    return sorted(found, key=lambda summary: (summary.started, summary.run), reverse=True)
+    return sorted(found, key=_age, reverse=True)
 
 
 def find_run(runs_dir: Path, name: str | None) -> RunSummary:
-    """The run of that name (or path, or beginning of a name), or the newest one."""
-    if name and (Path(name) / "run.json").is_file():
-        return summarise(Path(name))
-    runs = list_runs(runs_dir)
+    """The run of that path, folder name, name or beginning of a name; without one the newest."""
+    for folder in (Path(name), runs_dir / name) if name else ():
+        if (folder / "run.json").is_file():
+            return summarise(folder)
+    if name and ("/" in name or os.sep in name):  # a path is never the beginning of a name
+        raise _not_a_run(Path(name), name)
+    runs = list(_readable_runs(runs_dir))
     matching = [run for run in runs if name is None or run.run == name]
+    if not matching and name and Path(name).exists():
+        raise _not_a_run(Path(name), name)
     matching = matching or [run for run in runs if name and run.run.startswith(name)]
     if not matching:
         raise UsageError(
-            f"no run {name!r} in {runs_dir}" if name else f"no runs in {runs_dir}",
+            f"no run {name!r} in {runs_dir}, and no folder of that name"
+            if name
+            else f"no runs in {runs_dir}",
             remedy="shoal runs list shows the runs; shoal demo makes one",
         )
-    if name and len(matching) > 1 and matching[0].run != name:
-        raise UsageError(f"{name!r} begins the names of {len(matching)} runs", remedy="write more")
+    if name and len(matching) > 1:
+        raise _ambiguous(name, matching)
     return matching[0]
+
+
+def _not_a_run(path: Path, name: str) -> UsageError:
+    if not path.exists():
+        return UsageError(f"folder {name} does not exist", remedy="check the path")
+    if not path.is_dir():
+        return UsageError(f"{name} is a file, not the folder of a run", remedy="name a folder")
+    return UsageError(
+        f"folder {name} has no run.json, so it is not the folder of a run",
+        remedy="name the folder that holds run.json and commits.jsonl",
+    )
+
+
+def _ambiguous(name: str, runs: list[RunSummary]) -> UsageError:
+    if runs[0].run != name:
+        return UsageError(f"{name!r} begins the names of {len(runs)} runs", remedy="write more")
+    folders = ", ".join(sorted(run.path.name for run in runs))
+    return UsageError(
+        f"{name} is the run of {len(runs)} folders: {folders}", remedy="name the folders"
+    )
+
+
+def _readable_runs(runs_dir: Path) -> Iterator[RunSummary]:
+    """Newest first; a malformed run hides no other."""
+    found = []
+    for path in runs_dir.glob("*/run.json") if runs_dir.is_dir() else ():
+        with suppress(LedgerError):
+            found.append(summarise(path.parent))
+    yield from sorted(found, key=_age, reverse=True)
+
+
+def _age(summary: RunSummary) -> tuple[datetime, str]:
+    return summary.started, summary.run
 
 
 def summarise(path: Path) -> RunSummary:
