@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.model.ledger import FORMAT, FORMAT_KEY, TABLES
-from shoal.workload.rows import ROWS_PER_GROUP
+from shoal.workload.record.rows import ROWS_PER_GROUP
 
 ROWS_PER_SEGMENT = 1 << 20
 NOT_MIRRORED, UNDELIVERED, TWICE, LATE = 1_000_003, 500_009, 700_001, 300_007

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from benchmarks.harness import Work
 from shoal.runtime.java import find_java
-from shoal.systems.apache_files import class_path
-from shoal.systems.jars import NEWEST_KAFKA, fetch_jars
+from shoal.systems.apache.files import class_path
+from shoal.systems.apache.jars import NEWEST_KAFKA, fetch_jars
 
 BATCH_BYTES = 64 * 1024
 _LINGER_MS = 20

@@ -17,9 +17,9 @@ from itertools import cycle
 
 from benchmarks.harness import Case, Claim, Side, prove
 from shoal.wire.batch import Batch, iter_batches
-from shoal.wire.columns import decode_columns
-from shoal.wire.compression import Codec
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.columns import decode_columns
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 CLAIM = Claim(
     name="columnar_decode",

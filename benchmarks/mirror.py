@@ -36,12 +36,12 @@ from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.results import LATEST
 from shoal.model.topics import TopicPartition
-from shoal.systems.apache import ApacheCluster
-from shoal.systems.meters import tree_of
+from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.mirror_kinds import Route, Wishes, make_mirror
 from shoal.systems.mirrors import Mirror
-from shoal.wire.compression import Codec
-from shoal.wire.records import Record, encode_batch
+from shoal.systems.processes.meters import tree_of
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, encode_batch
 
 # How many times as much CPU MirrorMaker 2 must take.
 BARS = {"gzip": 40.0, "zstd": 15.0, "lz4": 8.0, "none": 12.0}

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from shoal.client.connection import Connection, connect
+from shoal.client.transport.connection import Connection, connect
 from shoal.wire.batch import iter_batches
 from shoal.wire.fetch import (
     READ_UNCOMMITTED,
@@ -30,7 +30,7 @@ from shoal.wire.fetch import (
 )
 from shoal.wire.framing import Part
 from shoal.wire.produce import ProducePartition, decode_produce_response, encode_produce_request
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12

@@ -14,7 +14,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.harness import Side, Work
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 from shoal.systems.clusters import Cluster
 from shoal.systems.lite import LiteSystem
 

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from benchmarks.harness import Work
 from shoal.client.client import Client
-from shoal.workload.consumer import consume
 from shoal.workload.control import LocalControl
-from shoal.workload.ledger import CommitLog, create_run, open_run
-from shoal.workload.producer import produce
-from shoal.workload.recorder import Recorder
-from shoal.workload.schedule import HIGHEST_RATE_PER_S
+from shoal.workload.receive.consumer import consume
+from shoal.workload.record.ledger import CommitLog, create_run, open_run
+from shoal.workload.record.recorder import Recorder
+from shoal.workload.send.producer import produce
+from shoal.workload.send.schedule import HIGHEST_RATE_PER_S
 from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, StartingPoint
 
 RUN = "benchmark"

@@ -25,7 +25,7 @@ from typing import Any
 from shoal.experiment.presets import find, presets
 from shoal.experiment.spec import load_variants
 from shoal.runtime.conditions import code_version, conditions
-from shoal.systems.jars import NEWEST_KAFKA
+from shoal.systems.apache.jars import NEWEST_KAFKA
 
 LIMIT_S = 300.0
 TIMED = ("mirror-correctness", "consistency", "shallow-vs-deep", "e2e-latency", "broker-deaths")

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from shoal.systems.apache.jars import NEWEST_KAFKA  # noqa: E402
 from shoal.systems.clusters import ENGINES  # noqa: E402
-from shoal.systems.jars import NEWEST_KAFKA  # noqa: E402
 from support.engines import running_cluster  # noqa: E402
 from support.transaction_table import BROKERS, PROPERTIES, play_table, write_table  # noqa: E402
 

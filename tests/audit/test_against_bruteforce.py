@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit, run_here
+from shoal.audit.audit import Sizes, audit, run_here
+from shoal.audit.context import Setting
 from shoal.audit.parts import Part
-from shoal.audit.setting import Setting
+from shoal.audit.read.folder import open_ledger
 from shoal.audit.tasks import Task
 from shoal.model.findings import Verdict
 from shoal.model.result import Result

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.clocks import Clock, between
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
+from shoal.audit.times.clocks import Clock, between
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import COMMITTED
 from shoal.model.result import Result

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.experiment.alone import Reading, consume_alone, produce_alone

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.audit.folder import open_ledger
+from shoal.audit.read.folder import open_ledger
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.result import Result

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.faults import FaultWindow, all_faults, fault_windows
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.audit import Sizes, audit
+from shoal.audit.read.folder import open_ledger
+from shoal.audit.times.faults import FaultWindow, all_faults, fault_windows
 from shoal.model.errors import LedgerError
 from shoal.model.ledger import FAILED
 from shoal.model.result import Result, Window

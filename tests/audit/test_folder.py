@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.findings import Verdict
 from support.audit_ledgers import History, clean_run, ledger_schema

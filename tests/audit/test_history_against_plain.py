@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.audit.audit import Sizes
 from shoal.audit.history.verdict import to_json
-from shoal.audit.judge import Sizes
 from shoal.audit.self_test.plain_judge import PlainJudge
 from support.history_chaos import Chaos
 from support.history_files import counts, cut_up

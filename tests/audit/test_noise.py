@@ -5,15 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from shoal.audit.noise import (
-    LEVEL,
-    detectable,
-    f_tail,
-    factor_p,
-    groups_p,
-    holm,
-    t_quantile,
-)
+from shoal.audit.result.noise import LEVEL, detectable, f_tail, factor_p, groups_p, holm, t_quantile
 
 # Critical values of the F distribution, as every textbook prints them.
 TABLE = [

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.order import (
+from shoal.audit.rules.order import (
     Measure,
     Pieces,
     Units,

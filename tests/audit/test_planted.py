@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.audit import Sizes, audit
+from shoal.audit.read.folder import open_ledger
 from shoal.model.findings import Verdict
 from shoal.model.ledger import ABORTED, COMMITTED, FAILED, UNKNOWN
 from shoal.model.result import Result

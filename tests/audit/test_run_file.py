@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.experiment.judge import planned_thresholds
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from shoal.audit.noise import LEVEL
-from shoal.audit.run_tests import (
+from shoal.audit.result.noise import LEVEL
+from shoal.audit.result.run_tests import (
     UNKNOWN,
     Chance,
     correct,

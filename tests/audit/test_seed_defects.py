@@ -6,8 +6,8 @@ of these was found in the code of one of them.
 
 from pathlib import Path
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.model.ledger import FAILED
 from shoal.model.result import Result
 from support.audit_ledgers import History, put, receive, scan, send

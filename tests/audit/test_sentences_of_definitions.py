@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shoal.audit.judge import Sizes
+from shoal.audit.audit import Sizes
 from shoal.audit.self_test.plain_judge import PlainJudge
 from support.history_files import (
     DRAINED,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.audit.history.verdict import judge_history
-from shoal.audit.thresholds import hold, parse, values_of, worst_group
+from shoal.audit.result.thresholds import hold, parse, values_of, worst_group
 from shoal.model.errors import UsageError
 from shoal.model.findings import Verdict
 from shoal.model.result import GroupResult, Latency, Metrics, Result

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
-from shoal.audit.latency import bucket_bounds, bucket_of, histogram, statistics
-from shoal.audit.thresholds import hold, parse
+from shoal.audit.audit import Sizes, audit
+from shoal.audit.read.folder import open_ledger
+from shoal.audit.result.thresholds import hold, parse
+from shoal.audit.times.latency import bucket_bounds, bucket_of, histogram, statistics
 from shoal.model.ledger import UNKNOWN
 from shoal.model.result import PERCENTILES, Result
 from support.audit_ledgers import History, clean_run, put, receive, send

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.audit import Sizes, audit
+from shoal.audit.read.folder import open_ledger
 from shoal.audit.result.sentences import compose_sentence, finish_sentences
-from shoal.audit.verdict import broken_promises, decide
+from shoal.audit.result.verdict import broken_promises, decide
 from support.audit_ledgers import History, clean_run, put, receive, scan, send
 
 IF_MESSAGES = "if messages were lost independently of each other"

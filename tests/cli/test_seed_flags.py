@@ -7,7 +7,7 @@ import rich_click as click
 
 from shoal.cli.bench import bench
 from shoal.cli.produce import consume, produce
-from shoal.cli.workload_options import producer_settings
+from shoal.cli.shared.workload_options import producer_settings
 from shoal.workload.specs import ProducerSpec
 
 MIRROR_TESTER_PRODUCER = {

@@ -12,18 +12,18 @@ import pytest
 from shoal.client.admin import ConfigChange, NewTopic, Operation, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consumer import Consumer, RawBatch, RawConsumer
+from shoal.client.consume.consumer import Consumer, RawBatch, RawConsumer
 from shoal.client.errors import AuthenticationFailed, KafkaError, NoBrokersAvailable, ProducerFenced
-from shoal.client.producer import Producer, RawProducer
+from shoal.client.produce.producer import Producer, RawProducer
+from shoal.client.produce.sessions import IdempotentSession
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST, MAX_TIMESTAMP
-from shoal.client.sessions import IdempotentSession
-from shoal.client.transactions import TransactionalSession
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.apache import PROPERTIES, short_lived_jvm
 from support.client_apache import MECHANISMS, SecureApache, create_scram_users
 

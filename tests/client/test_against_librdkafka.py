@@ -15,15 +15,15 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from shoal.client.client import Client
-from shoal.client.consumer import Consumer
-from shoal.client.producer import Producer
+from shoal.client.consume.consumer import Consumer
+from shoal.client.produce.producer import Producer
+from shoal.client.produce.sessions import IdempotentSession
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST
-from shoal.client.sessions import IdempotentSession
-from shoal.client.transactions import TransactionalSession
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.mock_cluster import mock_cluster
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

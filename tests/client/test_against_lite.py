@@ -9,15 +9,15 @@ import pytest
 
 from shoal.client.admin import ConfigChange, NewTopic, Operation, Resource, ResourceType
 from shoal.client.client import Client
-from shoal.client.consumer import Consumer, ConsumerRecord, RawConsumer
+from shoal.client.consume.consumer import Consumer, ConsumerRecord, RawConsumer
 from shoal.client.errors import KafkaError, OffsetOutOfRange
-from shoal.client.producer import Producer
+from shoal.client.produce.producer import Producer
+from shoal.client.produce.sessions import IdempotentSession
 from shoal.client.results import EARLIEST, LATEST
-from shoal.client.sessions import IdempotentSession
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 _names = itertools.count()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.client.assignors import (
+from shoal.client.groups.assignors import (
     ASSIGNORS,
     Shares,
     Wish,
@@ -15,7 +15,7 @@ from shoal.client.assignors import (
     assign_round_robin,
     assign_sticky,
 )
-from shoal.client.group_protocol import (
+from shoal.client.groups.protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -10,8 +10,8 @@ import pytest
 import scramp
 
 from shoal.client.client import Client
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.codes import Code
-from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -21,8 +21,8 @@ from shoal.client.errors import (
     RequestTimedOut,
     UnsupportedByBroker,
 )
-from shoal.client.race import AllFailed, race
 from shoal.client.results import LATEST, MAX_TIMESTAMP
+from shoal.client.transport.first_answer import AllFailed, race
 from shoal.model.errors import ShoalError, UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
@@ -31,7 +31,7 @@ from shoal.wire.batch import Batch, iter_batches
 from shoal.wire.errors import Unencodable
 from shoal.wire.fetch import FetchedPartition
 from shoal.wire.messages import request_class
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.client_fast import FAST, T0, T1, client_of
 from support.client_scripted import (
     Asked,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.config import ClientConfig, parse_address
+from shoal.client.transport.backoff import Backoff
 from shoal.model.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092"}

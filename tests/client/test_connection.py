@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trustme
 
-from shoal.client.connection import Connection, connect
 from shoal.client.errors import AuthenticationFailed, ConnectionLost, RequestTimedOut
+from shoal.client.transport.connection import Connection, connect
 from shoal.model.errors import ShoalError
 from support.client_waiting import eventually
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from shoal.client.codes import Code
-from shoal.client.consumer import Consumer, RawConsumer
+from shoal.client.consume.consumer import Consumer, RawConsumer
 from shoal.client.errors import KafkaError, OffsetOutOfRange, TopicRecreated
 from shoal.client.results import EARLIEST
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.compression import Codec
 from shoal.wire.errors import CorruptBatch
 from shoal.wire.fetch import FetchedPartition
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,

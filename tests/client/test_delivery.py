@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, outcome_of
-from shoal.client.delivery import Identity, Mode, Parcel, PartitionLine
+from shoal.client.produce.sequencing import Identity, Mode, Parcel, PartitionLine
 from shoal.client.results import ProduceResult
+from shoal.client.transport.backoff import Backoff
 from shoal.model.findings import Outcome
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.client_partition import TP, World
 
 OK = ProduceResult(Outcome.OK)

@@ -1,6 +1,7 @@
 """The world of `test_delivery` finds a line that breaks a rule, whichever rule it is.
 
-Each line here breaks one rule of `shoal.client.delivery`. Rules that cost time or knowledge but
+Each line here breaks one rule of `shoal.client.produce.sequencing`. Rules that cost time or
+knowledge but
 no truth when they are broken (to wait until all is back after a failure, to learn from batches
 behind a doubted one) are not among them: the tests of single steps have those.
 """
@@ -9,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from shoal.client.delivery import UNSENT, Identity, Parcel, PartitionLine
+from shoal.client.produce.sequencing import UNSENT, Identity, Parcel, PartitionLine
 from shoal.client.results import ProduceResult
 from shoal.model.findings import Outcome
 from support.client_partition import World

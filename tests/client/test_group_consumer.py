@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shoal.client import Client, GroupConsumer, GroupMember
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.codes import Code
-from shoal.client.coordinators import Coordinator, CoordinatorType
 from shoal.client.errors import ClientError, KafkaError
-from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, committed_offsets
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.topics import TopicPartition

@@ -1,8 +1,8 @@
 """Which fetched batches count: control batches never do, aborted ones from start to marker."""
 
-from shoal.client.isolation import Sieve, Standing
+from shoal.client.consume.isolation import Sieve, Standing
 from shoal.wire.batch import HEADER_SIZE, Batch
-from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 
 
 def of_producer(producer_id: int, offset: int, *, is_transactional: bool = True) -> Batch:

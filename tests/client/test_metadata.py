@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client.codes import Code
-from shoal.client.errors import KafkaError, UnsupportedByBroker
-from shoal.client.metadata import (
+from shoal.client.cluster.metadata import (
     BrokerAddress,
     ClusterMetadata,
     MetadataCache,
@@ -15,7 +13,9 @@ from shoal.client.metadata import (
     TopicMetadata,
     from_response,
 )
-from shoal.client.versions import BrokerVersions, Negotiation
+from shoal.client.codes import Code
+from shoal.client.errors import KafkaError, UnsupportedByBroker
+from shoal.client.transport.versions import BrokerVersions, Negotiation
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build

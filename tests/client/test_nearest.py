@@ -2,14 +2,14 @@
 
 import pytest
 
-from shoal.client.codes import Code
-from shoal.client.metadata import (
+from shoal.client.cluster.metadata import (
     BrokerAddress,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
-from shoal.client.nearest import ReadPlaces
+from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.codes import Code
 from shoal.model.topics import TopicPartition
 from shoal.wire.fetch import FetchedPartition
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.client.partitioner import StickyChoice, murmur2, partition_for_key
+from shoal.client.produce.partitioner import StickyChoice, murmur2, partition_for_key
 
 # From Apache Kafka's own unit test of its hash (UtilsTest.testMurmur2), as signed numbers.
 KAFKA_VECTORS = {

@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from shoal.client import fetching
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consumer import RawConsumer
-from shoal.client.fetching import Fetched
-from shoal.lite.api.preferred_replica import RACK_AWARE
+from shoal.client.consume import raw_fetch
+from shoal.client.consume.consumer import RawConsumer
+from shoal.client.consume.raw_fetch import Fetched
+from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 PROPERTIES = {"broker.rack": "a,b,c", "replica.selector.class": RACK_AWARE}
@@ -34,14 +34,14 @@ def racks() -> Iterator[LiteCluster]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which brokers were sent a fetch, in order."""
     nodes: list[int] = []
-    fetch_from = fetching.fetch_from
+    fetch_from = raw_fetch.fetch_from
 
     async def count(core: Client, node_id: int, *args: object, **options: object) -> Fetched:
         nodes.append(node_id)
         return await fetch_from(core, node_id, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fetching, "fetch_from", count)
-    monkeypatch.setattr("shoal.client.consumer.fetch_from", count)
+    monkeypatch.setattr(raw_fetch, "fetch_from", count)
+    monkeypatch.setattr("shoal.client.consume.consumer.fetch_from", count)
     return nodes
 
 

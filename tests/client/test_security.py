@@ -11,7 +11,7 @@ import trustme
 
 from shoal.client.config import ClientConfig
 from shoal.client.errors import AuthenticationFailed
-from shoal.client.security import Credentials, conversation, credentials_of, tls_context
+from shoal.client.transport.security import Credentials, conversation, credentials_of, tls_context
 from shoal.model.errors import ConfigError
 
 BASE = {"bootstrap.servers": "localhost:9092"}

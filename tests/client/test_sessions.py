@@ -7,7 +7,7 @@ import pytest
 
 from shoal.client.codes import Code
 from shoal.client.errors import ClientClosed
-from shoal.client.producer import (
+from shoal.client.produce.producer import (
     IdempotentSession,
     PlainSession,
     Producer,
@@ -15,14 +15,14 @@ from shoal.client.producer import (
     TransactionalSession,
     session_for,
 )
-from shoal.client.sessions import prepared_batch
+from shoal.client.produce.sessions import prepared_batch
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batch
 from shoal.wire.produce import ProduceAnswer
-from shoal.wire.records import (
+from shoal.wire.records.records import (
     ControlType,
     Record,
     decode_records,

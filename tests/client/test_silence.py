@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from shoal.client import silence
 from shoal.client.admin import NewTopic
-from shoal.client.appending import Appendix
 from shoal.client.client import Client
-from shoal.client.codes import Code
-from shoal.client.errors import ConnectionLost
-from shoal.client.metadata import (
+from shoal.client.cluster.metadata import (
     BrokerAddress,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
+from shoal.client.codes import Code
+from shoal.client.errors import ConnectionLost
+from shoal.client.produce.compare_and_append import Appendix
+from shoal.client.produce.sessions import IdempotentSession
 from shoal.client.results import LATEST
-from shoal.client.sessions import IdempotentSession
+from shoal.client.transport import replaced_broker
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 
 TP = TopicPartition("t", 0)
 # Nothing here ends by its own time-out: whoever waits for that waits for ever.
@@ -142,6 +142,6 @@ async def test_who_is_in_sync_elsewhere_is_waited_for() -> None:
         topics = {TP.topic: TopicMetadata(TP.topic, partitions=partitions)}
         return ClusterMetadata(brokers=brokers, topics=topics)
 
-    assert silence._is_replaced(cluster((2,)), 1, [TP])
-    assert not silence._is_replaced(cluster((1, 2)), 1, [TP])
-    assert not silence._is_replaced(cluster((2,)), 1, [TP, TopicPartition("gone", 0)])
+    assert replaced_broker._is_replaced(cluster((2,)), 1, [TP])
+    assert not replaced_broker._is_replaced(cluster((1, 2)), 1, [TP])
+    assert not replaced_broker._is_replaced(cluster((2,)), 1, [TP, TopicPartition("gone", 0)])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from shoal.client.codes import Code
-from shoal.client.delivery import Identity
 from shoal.client.errors import (
     ClientError,
     KafkaError,
@@ -15,15 +14,16 @@ from shoal.client.errors import (
     RequestTimedOut,
     TransactionFailed,
 )
-from shoal.client.group_offsets import GroupMember, OffsetCommit
-from shoal.client.transaction_state import Phase, TransactionState
-from shoal.client.transactions import TransactionalSession
+from shoal.client.groups.group_offsets import GroupMember, OffsetCommit
+from shoal.client.produce.sequencing import Identity
+from shoal.client.produce.transaction_state import Phase, TransactionState
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.model.errors import UsageError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.client_fast import T0, T1, client_of
 from support.client_scripted import (
     Asked,

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from shoal.client import producer as producer_module
-from shoal.client import sender as sender_module
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.errors import ClientError
-from shoal.client.group_consumer import GroupConsumer
-from shoal.client.membership import Membership
-from shoal.client.producer import Producer
+from shoal.client.groups.group_consumer import GroupConsumer
+from shoal.client.groups.membership import Membership
+from shoal.client.produce import producer as producer_module
+from shoal.client.produce import sender as sender_module
+from shoal.client.produce.producer import Producer
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Outcome
 from shoal.runtime.tasks import failure_counts
-from shoal.wire.records import encode_batch
+from shoal.wire.records.records import encode_batch
 
 PATIENCE_S = 60
 

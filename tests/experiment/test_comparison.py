@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.experiment.comparison import JudgedRun, compare
-from shoal.experiment.sweep import (
+from shoal.experiment.compare.comparison import JudgedRun, compare
+from shoal.experiment.compare.sweep import (
     Planned,
     Sweep,
     SweepFolder,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.experiment.comparison import JudgedRun, compare
+from shoal.experiment.compare.comparison import JudgedRun, compare
 from shoal.model.comparison import DIFFERS
 from shoal.model.findings import Verdict
 from shoal.model.result import GroupResult, Latency, Metrics, Result, Series, Throughput

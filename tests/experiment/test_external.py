@@ -20,11 +20,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.cli.main import execute
+from shoal.experiment.faults.fault_injection import prepared
 from shoal.experiment.manifest import Manifest
-from shoal.experiment.misfortune import prepared
 from shoal.experiment.run import run_workload
 from shoal.experiment.safety import Leave, guarded
 from shoal.experiment.spec import Caps, ExperimentSpec, MirrorSpec, load

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
-from shoal.experiment.misfortune import check, prepared
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
+from shoal.experiment.faults.fault_injection import check, prepared
 from shoal.experiment.presets import find
 from shoal.experiment.run import run_workload
 from shoal.experiment.spec import ExperimentSpec, load, load_variants

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.model.findings import Verdict
 from shoal.model.ledger import OPEN
 from shoal.model.result import Result
-from shoal.workload.ledger import open_run
+from shoal.workload.record.ledger import open_run
 
 DRIVER = Path(__file__).parents[1] / "support" / "experiment_driver.py"
 MESSAGES, RATE = 10_000, 2_000

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.experiment.runs import summarise
 from shoal.model.findings import LOST, Finding, Verdict
 from shoal.model.result import Result

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal.experiment import spec as specs
-from shoal.experiment.misfortune import check
+from shoal.experiment.faults.fault_injection import check
 from shoal.experiment.placing import slots_of
 from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import ConfigError, ShoalError, UsageError

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.experiment.misfortune import prepared
+from shoal.experiment.faults.fault_injection import prepared
 from shoal.experiment.spec import ClusterSpec, ExperimentSpec, ProducersSpec, TopicsSpec
 from shoal.faults.network import Network
 from shoal.faults.zones import Zones

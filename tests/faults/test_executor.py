@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.experiment.fault_targets import ClusterAdmin, ClusterNodes, LiteNodeLinks
+from shoal.experiment.faults.fault_targets import ClusterAdmin, ClusterNodes, LiteNodeLinks
 from shoal.faults import timeline
 from shoal.faults.executor import FaultRunner
 from shoal.faults.network import Network

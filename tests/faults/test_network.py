@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from shoal.experiment.fault_targets import ClusterAdmin, LiteNodeLinks
+from shoal.experiment.faults.fault_targets import ClusterAdmin, LiteNodeLinks
 from shoal.faults.network import Network, refuse_encrypted
 from shoal.faults.zones import Zones
 from shoal.lite.cluster import LiteCluster

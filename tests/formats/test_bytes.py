@@ -12,12 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.cluster_folder import ClusterFolder, ControlAddress
-from shoal.lite.controller import records, values
-from shoal.lite.controller.founding import DRAFT_NAME, Draft
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.files import DamagedFile
-from shoal.lite.raft.small_files import (
+from shoal.lite.base.spec import BrokerSpec, ControllerSpec, SupervisorSpec
+from shoal.lite.metadata.data import records, values
+from shoal.lite.metadata.server.founding import DRAFT_NAME, Draft
+from shoal.lite.nodes.cluster_folder import ClusterFolder, ControlAddress
+from shoal.lite.raft.storage.small_files import (
     MEMBER_NAME,
     QUORUM_STATE_NAME,
     read_member,
@@ -25,17 +24,18 @@ from shoal.lite.raft.small_files import (
     write_member,
     write_quorum_state,
 )
-from shoal.lite.shutdown_marker import MARKER_NAME, ShutdownMarker
-from shoal.lite.spec import BrokerSpec, ControllerSpec, SupervisorSpec
-from shoal.mirror import checkpoints
+from shoal.lite.storage.files import DamagedFile
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME, ShutdownMarker
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.re_encoded import ReEncodedFile, read_re_encoded
+from shoal.mirror.offsets import checkpoints
+from shoal.mirror.offsets.re_encoded import ReEncodedFile, read_re_encoded
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, ShoalError, SystemFailure, UsageError
 from shoal.model.result import Result
 from shoal.model.topics import TopicPartition
 from shoal.net.messages import decode_driver_message, decode_worker_message, encode_message
-from shoal.wire.records import Record
+from shoal.wire.records.records import Record
 from shoal.workers.specs import Assignment
 from shoal.workload.specs import ConsumerSpec, ProducerSpec, ScanSpec
 from support.stored_formats import FORMATS, STORED, unpack

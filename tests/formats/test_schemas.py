@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.controller import values
+from shoal.lite.metadata.data import values
 from shoal.model.serialised import (
     AbsentUpTo,
     FormatMismatch,

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.cli.main import execute
+from shoal.experiment.compare.sweep import SweepFolder, planned_sweep
 from shoal.experiment.manifest import Manifest
-from shoal.experiment.sweep import SweepFolder, planned_sweep
-from shoal.mirror.positions import read_positions
-from shoal.mirror.re_encoded import read_re_encoded
+from shoal.mirror.offsets.positions import read_positions
+from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import LedgerError
 from shoal.model.result import Result
 from shoal.model.topics import TopicPartition

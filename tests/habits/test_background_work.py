@@ -14,7 +14,7 @@ ALLOWED: dict[str, str] = {
     "and a timer that ends the process",
     "shoal/pipeline/placement.py": "a thread of PySpark's own kind, which carries its session "
     "along; whatever it raises is how the worker ended",
-    "shoal/workload/fetcher.py": "a TaskGroup, which its owner awaits and whose error it raises",
+    "shoal/workload/receive/fetcher.py": "a TaskGroup: its owner awaits it and raises its error",
 }
 
 

@@ -16,6 +16,9 @@ PLANTS = [
     ("lite/planted.py", "import shoal.mirror"),
     ("workers/planted.py", "from pyspark.sql import SparkSession"),
     ("client/planted.py", "import numpy"),
+    ("lite/base/planted.py", "import shoal.lite.storage"),
+    ("lite/storage/planted.py", "import shoal.lite.partitions.partition"),
+    ("lite/broker/planted.py", "import shoal.lite.api.table"),
 ]
 
 

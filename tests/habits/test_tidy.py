@@ -7,6 +7,7 @@ addresses in lock files, paths of one machine, targets without an explanation.
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LONGEST_FILE = 800
 LONGEST_FUNCTION = 70
+MOST_MODULES = 15  # in a folder
+LARGE_FOLDERS = {
+    "src/shoal/lite/api": "one file for each API key",
+    "src/shoal/lite/simulation": "to be moved out of the package",
+}
 MOST_POSITIONAL = 4
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,6 +47,13 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 def test_no_file_is_too_long() -> None:
     lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in tracked("*.py")}
     assert not {str(path): n for path, n in lengths.items() if n > LONGEST_FILE}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    folders = Counter(str(path.parent.relative_to(ROOT)) for path in tracked("src/*.py"))
+    # The package itself is one more file.
+    large = {folder for folder, files in folders.items() if files > MOST_MODULES + 1}
+    assert large == set(LARGE_FOLDERS)
 
 
 def test_no_function_is_too_long() -> None:

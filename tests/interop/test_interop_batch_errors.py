@@ -17,9 +17,9 @@ from shoal.wire.batch import (
     Batch,
     iter_batches,
 )
-from shoal.wire.crc import crc32c
 from shoal.wire.produce import ProducePartition, decode_produce_response
-from shoal.wire.records import BatchOptions, Record, decode_records, encode_batch
+from shoal.wire.records.crc import crc32c
+from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
 from support.lite_client import PlainClient, at
 
 NewTopic = Callable[..., str]

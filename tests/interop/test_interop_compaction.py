@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shoal.wire.batch import iter_batches
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.lite_client import PlainClient, at
 from support.lite_clusters import eventually
 

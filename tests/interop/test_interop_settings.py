@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal.lite.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Change, Setting, Source
+from shoal.lite.base.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Change, Setting, Source
 from shoal.wire.api_keys import ApiKey
 from support.lite_client import PlainClient
 from support.lite_clusters import eventually

@@ -9,10 +9,10 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from shoal.client.client import Client
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import LATEST
-from shoal.client.transactions import TransactionalSession
 from shoal.model.topics import TopicPartition
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.kafka_tools import KafkaTools
 
 NewName = Callable[[str], str]

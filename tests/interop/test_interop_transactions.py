@@ -12,14 +12,14 @@ import pytest
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consumer import RawConsumer
+from shoal.client.consume.consumer import RawConsumer
 from shoal.client.errors import KafkaError, ProducerFenced
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST
-from shoal.client.transactions import TransactionalSession
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 NewName = Callable[[str], str]
 PATIENCE_S = 60.0

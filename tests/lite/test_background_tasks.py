@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shoal.lite.cleaner import Cleaner
+from shoal.lite.base.dial import Peer
 from shoal.lite.cluster import LiteCluster, NodeStatus
-from shoal.lite.dial import Peer
-from shoal.lite.housekeeping import Housekeeper
-from shoal.lite.partition import Partition
-from shoal.lite.replica_fetcher import Follower, ReplicaFetcher
+from shoal.lite.partitions.cleaner import Cleaner
+from shoal.lite.partitions.housekeeping import Housekeeper
+from shoal.lite.partitions.partition import Partition
+from shoal.lite.partitions.replica_fetcher import Follower, ReplicaFetcher
 from shoal.model.errors import UsageError
 from support.lite_clusters import (
     Load,

@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
+from shoal.lite.base.codes import Code
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.codes import Code
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.shutdown_marker import MARKER_NAME
+from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME
 from shoal.model.errors import SystemFailure, UsageError
 from support.lite_clusters import (
     Load,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.high_watermarks import HIGH_WATERMARKS
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
+from shoal.lite.storage.recovery.last_shutdown import Ended
 from support.lite_clusters import (
     await_values,
     create_topic,

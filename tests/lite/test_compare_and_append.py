@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.client.admin import NewTopic
-from shoal.client.appending import Appendix, AppendResult
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consumer import RawConsumer
+from shoal.client.consume.consumer import RawConsumer
+from shoal.client.produce.compare_and_append import Appendix, AppendResult
 from shoal.client.results import EARLIEST, LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.records import BatchOptions, Record, decode_records, encode_batch
+from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
 
 _names = itertools.count()
 NOW_MS = 1_700_000_000_000

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from shoal.lite.base.codes import Code
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.codes import Code
 from support.lite_client import PlainClient, at
 from support.lite_clusters import (
     Load,
@@ -154,8 +154,8 @@ def whole_batches(records: bytes, first_offset: int) -> int:
 
 
 def next_batch(records: bytes) -> tuple[int, int] | None:
-    from shoal.lite.log.header import HEADER_SIZE, unpack_header
-    from shoal.wire.crc import crc32c
+    from shoal.lite.storage.header import HEADER_SIZE, unpack_header
+    from shoal.wire.records.crc import crc32c
 
     if len(records) < HEADER_SIZE:
         return None

@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from shoal.client.connection import Connection, connect
 from shoal.client.errors import ConnectionLost
-from shoal.lite.api.registry import Request
+from shoal.client.transport.connection import Connection, connect
 from shoal.lite.api.table import APIS
-from shoal.lite.codes import Code
-from shoal.lite.faults.answers import error_values
-from shoal.lite.faults.links import FREE, Link, Links, Way
-from shoal.lite.faults.plan import FIRST_OF_OURS, FaultPlan
-from shoal.lite.faults.request_faults import NODE_CLIENT_PREFIX, RequestFaults
+from shoal.lite.base.codes import Code
+from shoal.lite.base.hooks.links import FREE, Link, Links, Way
+from shoal.lite.base.hooks.request_faults import NODE_CLIENT_PREFIX, RequestFaults
+from shoal.lite.broker.registry import Request
+from shoal.lite.testing.faults.answers import error_values
+from shoal.lite.testing.faults.plan import FIRST_OF_OURS, FaultPlan
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import shape_of
 from shoal.wire.messages import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.fetch_sessions import FetchSessions, Turn
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.replication.fetch_sessions import FetchSessions, Turn
 from shoal.wire.fetch import FetchPartition, FetchRequest, ForgottenPartition, PartitionAnswer
 
 MINUTE_MS = 60_000

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from shoal.lite.api.preferred_replica import RACK_AWARE
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchedPartition, FetchPartition
 from support.lite_batches import values_of

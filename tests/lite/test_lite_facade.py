@@ -22,7 +22,7 @@ from shoal.lite.facade import (
     mount_consumer_group,
     mount_producer,
 )
-from shoal.lite.high_watermarks import HIGH_WATERMARKS
+from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
 from shoal.model.errors import UsageError
 from support.lite_clusters import create_topic, eventually, in_sync, partition_of, send
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from shoal.lite.codes import Code
+from shoal.lite.base.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import decode_fetch_response
 from support.lite_batches import NOW_MS, batch_of, values_of

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.lite.codes import Code
+from shoal.lite.base.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
-from shoal.wire.crc import crc32c
 from shoal.wire.produce import ProducePartition, decode_produce_response
-from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from shoal.wire.records.crc import crc32c
+from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 from support.lite_batches import batch_of, values_of
 from support.lite_client import PlainClient, at
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
+from shoal.lite.base.hooks import tracer
+from shoal.lite.base.hooks.frames import CLOCK_TAG, Carrier, heard, stamped
+from shoal.lite.base.hooks.tracer import Tracer
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.trace import tracer
-from shoal.lite.trace.frames import CLOCK_TAG, Carrier, heard, stamped
-from shoal.lite.trace.shiviz import events_of, merged
-from shoal.lite.trace.tracer import Tracer
+from shoal.lite.testing.trace.shiviz import events_of, merged
 from shoal.model.errors import UsageError
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import (

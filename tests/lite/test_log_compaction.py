@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.log import cleaning
-from shoal.lite.log.cleaning import CleanJob
-from shoal.lite.log.end_marks import EndMarks
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.cleaning import cleaning
+from shoal.lite.storage.cleaning.cleaning import CleanJob
+from shoal.lite.storage.header import unpack_header
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.log_end_file import EndMarks
 from shoal.wire.batch import iter_batches
-from shoal.wire.records import (
+from shoal.wire.records.records import (
     ControlType,
     Record,
     decode_records,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lite.codes import Code
-from shoal.lite.log.disk import DiskFault, set_fault
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.offline import LogOffline
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.base.codes import Code
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.disk import DiskFault, set_fault
+from shoal.lite.storage.offline import LogOffline
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
 from shoal.model.errors import ConfigError
 from support.lite_batches import append, batch_of, everything_in
 

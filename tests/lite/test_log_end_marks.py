@@ -6,11 +6,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from shoal.lite.log.end_marks import FILE_NAME, EndMarks
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.flushing import Flusher
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.flushing import Flusher
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.log_end_file import FILE_NAME, EndMarks
 from support.lite_batches import append, batch_of, everything_in
 
 KEY = (UUID(int=1), 0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.lite.log.epochs import NO_EPOCH, EpochHistory
-from shoal.lite.log.files import DamagedFile, decode_checkpoint, encode_checkpoint
+from shoal.lite.storage.files import DamagedFile, decode_checkpoint, encode_checkpoint
+from shoal.lite.storage.state.epochs import NO_EPOCH, EpochHistory
 
 
 def test_each_offset_belongs_to_the_epoch_that_wrote_it() -> None:

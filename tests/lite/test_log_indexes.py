@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.log.indexes import (
+from shoal.lite.storage.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     FileEntries,

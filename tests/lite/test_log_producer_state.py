@@ -2,9 +2,9 @@
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.log.producer_state import ProducerStates
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.storage.header import BatchHeader, unpack_header
+from shoal.lite.storage.state.producer_state import ProducerStates
 from support.lite_batches import batch_of
 
 LAST_SEQUENCE = (1 << 31) - 1

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.log import segment
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.files import DamagedFile
-from shoal.lite.log.partition_log import Appended, PartitionLog
-from shoal.lite.log.producer_state import Producer, ProducerStates, WrittenBatch
-from shoal.lite.log.settings import LogSettings
-from shoal.lite.log.snapshots import decode_snapshot, encode_snapshot
+from shoal.lite.storage import segment
+from shoal.lite.storage.files import DamagedFile
+from shoal.lite.storage.partition_log import Appended, PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.state.producer_state import Producer, ProducerStates, WrittenBatch
+from shoal.lite.storage.state.snapshots import decode_snapshot, encode_snapshot
 from support.lite_batches import append, batch_of, everything_in
 from support.lite_clusters import create_topic, eventually, send
 
@@ -165,7 +165,7 @@ class Reads:
 
 @pytest.fixture
 def look_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.lite.log.replaying.LOOK_BACK_BYTES", 600)
+    monkeypatch.setattr("shoal.lite.storage.state.replaying.LOOK_BACK_BYTES", 600)
 
 
 @pytest.mark.usefixtures("look_back")

@@ -12,20 +12,20 @@ from uuid import UUID
 
 import pytest
 
+from shoal.lite.base.configs import Layers
+from shoal.lite.base.log_settings import LogSettings
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.configs import Layers
-from shoal.lite.controller.records import PartitionRecord, TopicRecord
-from shoal.lite.controller.requests import Request
-from shoal.lite.controller.state import ClusterState
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.flushing import RECOVERY_POINT
-from shoal.lite.log.header import unpack_header
-from shoal.lite.log.offline import LogOffline
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.retention import KeptSegment, expired_before
-from shoal.lite.log.settings import LogSettings
-from shoal.lite.log.start_offset import START_CHECKPOINT
-from shoal.lite.replicas import Replicas
+from shoal.lite.metadata.data.records import PartitionRecord, TopicRecord
+from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.partitions.replicas import Replicas
+from shoal.lite.storage.cleaning.retention import KeptSegment, expired_before
+from shoal.lite.storage.flushing import RECOVERY_POINT
+from shoal.lite.storage.header import unpack_header
+from shoal.lite.storage.offline import LogOffline
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.start_offset import START_CHECKPOINT
 from support.lite_batches import NOW_MS, append, batch_of, everything_in
 from support.lite_clusters import create_topic, eventually, partition_of, read, send
 
@@ -262,7 +262,7 @@ async def test_what_has_expired_is_forced_to_the_disk_outside_the_event_loop(
         (in_loop if threading.current_thread() is threading.main_thread() else threads).append(1)
         os.fsync(descriptor)
 
-    monkeypatch.setattr("shoal.lite.log.files.sync", sync)
+    monkeypatch.setattr("shoal.lite.storage.files.sync", sync)
     for _ in range(6000):
         if all(p.log.start_offset == 1 for p in replicas.partitions.values()):
             break

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
-from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.header import unpack_header
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 from support.lite_batches import NOW_MS
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Refused
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.base.codes import Refused
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.header import BatchHeader, unpack_header
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
 from shoal.wire.batch import CONTINUED_BIT, Batch
 from support.lite_batches import append, batch_of, everything_in
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.header import unpack_header
-from shoal.lite.log.offline import LogOffline
-from shoal.lite.log.partition_log import Appended, PartitionLog
-from shoal.lite.log.settings import LogSettings
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.log_settings import LogSettings
+from shoal.lite.storage.header import unpack_header
+from shoal.lite.storage.offline import LogOffline
+from shoal.lite.storage.partition_log import Appended, PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
 from support.lite_batches import NOW_MS, append, batch_of, everything_in, values_of
 
 SMALL = LogSettings(segment_bytes=500, index_interval_bytes=100)

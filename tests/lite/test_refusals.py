@@ -1,9 +1,9 @@
 """What follows a batch that was refused for the moment is refused like it, until that is back."""
 
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.refusals import Refusals
+from shoal.lite.partitions.refusals import Refusals
+from shoal.lite.storage.header import BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
 from support.lite_batches import batch_of
 from support.lite_client import PlainClient

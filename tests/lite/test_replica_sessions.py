@@ -9,8 +9,8 @@ from uuid import UUID
 import psutil
 import pytest
 
+from shoal.lite.base.codes import Code
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.codes import Code
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import FetchPartition, FetchResponse, decode_fetch_response
 from shoal.wire.messages import put_request_header

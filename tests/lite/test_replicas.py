@@ -9,21 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.codes import Refused
-from shoal.lite.configs import Layers
-from shoal.lite.controller.records import (
+from shoal.lite.base.codes import Refused
+from shoal.lite.base.configs import Layers
+from shoal.lite.metadata.data.records import (
     NO_LEADER,
     PartitionRecord,
     Record,
     TopicRecord,
     TopicRemovedRecord,
 )
-from shoal.lite.controller.requests import Request
-from shoal.lite.controller.state import ClusterState
-from shoal.lite.high_watermarks import HIGH_WATERMARKS
-from shoal.lite.log.ended import Ended
-from shoal.lite.log_opening import topic_id_in
-from shoal.lite.replicas import Replicas
+from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.partitions.log_opening import topic_id_in
+from shoal.lite.partitions.replicas import Replicas
+from shoal.lite.storage.recovery.high_watermarks import HIGH_WATERMARKS
+from shoal.lite.storage.recovery.last_shutdown import Ended
 from shoal.model.topics import TopicPartition
 from support.lite_batches import append, batch_of, everything_in
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lite import shutdown_marker
-from shoal.lite.log.ended import Ended
-from shoal.lite.shutdown_marker import MARKER_NAME, ShutdownMarker
+from shoal.lite.storage.recovery import shutdown_marker
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME, ShutdownMarker
 
 
 def begun(folder: Path, incarnation: str = "process") -> tuple[ShutdownMarker, Ended]:

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from shoal.lite.sliced_work import Backlog, SlicedWork
+from shoal.lite.base.sliced_work import Backlog, SlicedWork
 
 
 class Clock:

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from shoal.lite.base.hooks.request_log import VARIABLE
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.request_log import VARIABLE
 from shoal.wire.api_keys import ApiKey
 from support.lite_client import PlainClient
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.header import BatchHeader, unpack_header
-from shoal.lite.log.producer_state import ProducerStates
-from shoal.lite.transactions.guards import Guards
-from shoal.wire.records import Record, encode_batch
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.partitions.guards import Guards
+from shoal.lite.storage.header import BatchHeader, unpack_header
+from shoal.lite.storage.state.producer_state import ProducerStates
+from shoal.wire.records.records import Record, encode_batch
 
 PRODUCER_ID = 7
 

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code
-from shoal.lite.transactions.machine import Decision, MachineSettings, TransactionMachine
-from shoal.lite.transactions.model import (
+from shoal.lite.base.codes import Code
+from shoal.lite.coordinator.transactions.machine import (
+    Decision,
+    MachineSettings,
+    TransactionMachine,
+)
+from shoal.lite.coordinator.transactions.model import (
     LARGEST_EPOCH,
     NOBODY,
     PREPARED,
@@ -18,7 +22,12 @@ from shoal.lite.transactions.model import (
     State,
     Transaction,
 )
-from shoal.lite.transactions.records import decode_key, decode_value, encode_key, encode_value
+from shoal.lite.coordinator.transactions.records import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from shoal.model.topics import TopicPartition
 
 ID = "id"

@@ -11,8 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from shoal.lite.broker.unserved import MOST_REPORTS, UnservedReports
 from shoal.lite.cluster import LiteCluster
-from shoal.lite.unserved import MOST_REPORTS, UnservedReports
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.messages import RequestFrame
 from support.lite_clusters import create_topic, eventually

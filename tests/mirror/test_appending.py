@@ -2,17 +2,17 @@
 
 import pytest
 
-from shoal.client.appending import AppendResult
-from shoal.client.backoff import Backoff
 from shoal.client.codes import Code
-from shoal.client.delivery import Identity
-from shoal.mirror.appending import AppendingMirror
-from shoal.mirror.core import Outgoing
+from shoal.client.produce.compare_and_append import AppendResult
+from shoal.client.produce.sequencing import Identity
+from shoal.client.transport.backoff import Backoff
+from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.partition import Outgoing
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, Batch
-from shoal.wire.compression import Codec
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.mirror_batches import record_set, records_of, stored_batch
 
 ROOM = 1 << 20

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.checkpoints import PREFIX
+from shoal.mirror.offsets.checkpoints import PREFIX
 from shoal.mirror.translation import Translator
 from shoal.mirror.watch import checkpoint_loss
 from shoal.model.errors import ConfigError

@@ -6,18 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.backoff import Backoff
 from shoal.client.codes import Code
-from shoal.client.delivery import Identity
+from shoal.client.produce.sequencing import Identity
 from shoal.client.results import ProduceResult
-from shoal.mirror.core import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
+from shoal.client.transport.backoff import Backoff
+from shoal.mirror.copy.intake import Counts
+from shoal.mirror.copy.partition import IN_FLIGHT_LIMIT, Outgoing, PartitionMirror
 from shoal.mirror.handlers import BatchHandler, Handled
-from shoal.mirror.intake import Counts
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import HEADER_SIZE, Batch
-from shoal.wire.compression import Codec
-from shoal.wire.records import ControlType, decode_records, encode_batch, encode_control_batch
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import (
+    ControlType,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+)
 from support.mirror_batches import SequencedTarget, record_set, records_of, stored_batch
 
 PARTITION = TopicPartition("t", 0)

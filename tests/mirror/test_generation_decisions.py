@@ -5,8 +5,14 @@ from itertools import product
 
 import pytest
 
-from shoal.mirror.checkpoints import Checkpoint
-from shoal.mirror.modes import AT_LEAST_ONCE, AUTO, COMPARE_AND_APPEND, IDEMPOTENT, TRANSACTIONAL
+from shoal.mirror.copy.delivery.names import (
+    AT_LEAST_ONCE,
+    AUTO,
+    COMPARE_AND_APPEND,
+    IDEMPOTENT,
+    TRANSACTIONAL,
+)
+from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.generations import (
     Action,

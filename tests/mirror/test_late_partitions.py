@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.beginning import choose_start
-from shoal.mirror.checkpoints import Checkpoint
 from shoal.mirror.config import MirrorConfig
+from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
+from shoal.mirror.run.start_position import choose_start
 from shoal.model.topics import TopicPartition
 from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
 

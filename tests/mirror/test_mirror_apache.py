@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
-from shoal.client.sessions import new_identity
+from shoal.client.produce.sessions import new_identity
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.producers import last_sequence_of
-from shoal.mirror.rewrite import prepare
+from shoal.mirror.copy.rewrite import prepare
+from shoal.mirror.run.producers import last_sequence_of
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.batch import Batch
 from support.mirror_batches import stored_batch
 from support.mirror_copies import HOUR_MS, assert_same, config_of, fill, make_topic, mirror_all

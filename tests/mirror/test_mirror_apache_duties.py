@@ -21,9 +21,9 @@ from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.errors import AuthenticationFailed
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, MirrorConfig, TopicRules
-from shoal.mirror.naming import Naming
+from shoal.mirror.mm2.naming import Naming
 from shoal.model.errors import UsageError
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 from support.mirror_copies import damage
 from support.mirror_runs import PATIENCE_S, client, eventually, fill, make, running, setting, values
 from support.topic_reader import SILENT, read_topic

@@ -11,10 +11,10 @@ import pytest
 from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import CopyRules, TopicRules
-from shoal.mirror.naming import Naming
+from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.verify import verify
 from shoal.model.topics import TopicPartition
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 from shoal.wire.batch import CREATE_TIME, LOG_APPEND_TIME, iter_batches
 from support.apache import PROPERTIES, short_lived_jvm
 from support.mirror_copies import (

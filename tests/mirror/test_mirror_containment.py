@@ -11,11 +11,11 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.results import LATEST
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.mirror.config import MirrorConfig, TopicRules
-from shoal.mirror.copier import Copier
 from shoal.mirror.flow import Flow
-from shoal.mirror.patterns import Selection
+from shoal.mirror.mm2.patterns import Selection
+from shoal.mirror.offsets.checkpoints import CheckpointTopic
+from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.topics import TopicPartition

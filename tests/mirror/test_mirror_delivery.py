@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.checkpoints import Checkpoints, CheckpointTopic
-from shoal.mirror.copier import Copier
+from shoal.mirror.offsets.checkpoints import Checkpoints, CheckpointTopic
 from shoal.mirror.routes import Route
-from shoal.mirror.starting import Starter
+from shoal.mirror.run.copier import Copier
+from shoal.mirror.run.start import Starter
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from support.mirror_copies import (

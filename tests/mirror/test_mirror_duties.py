@@ -21,8 +21,8 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, HeartbeatRules, MirrorConfig, TopicRules
 from shoal.mirror.control import order
-from shoal.mirror.heartbeats import heartbeat_key
-from shoal.mirror.naming import Naming
+from shoal.mirror.mm2.heartbeats import heartbeat_key
+from shoal.mirror.mm2.naming import Naming
 from shoal.model.errors import SystemFailure, UnreachableError
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition

@@ -14,14 +14,14 @@ import pytest
 from shoal.client.client import Client
 from shoal.client.errors import KafkaError
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.checkpoints import CheckpointTopic
 from shoal.mirror.config import MirrorConfig, TopicRules
+from shoal.mirror.offsets.checkpoints import CheckpointTopic
 from shoal.mirror.status import MirrorStatus
 from shoal.mirror.translation import Translator
 from shoal.mirror.verify import verify
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
 from support.mirror_runs import Running, running
 

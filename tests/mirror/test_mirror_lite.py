@@ -21,7 +21,7 @@ from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, MirrorLimits
-from shoal.mirror.positions import read_positions
+from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition

@@ -12,7 +12,7 @@ from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.handlers import load_handler
-from shoal.mirror.positions import read_positions
+from shoal.mirror.offsets.positions import read_positions
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ConfigError, LedgerError, UsageError
 from shoal.model.topics import TopicPartition

@@ -11,11 +11,11 @@ from shoal.client.results import EARLIEST, LATEST
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import CopyRules, TopicRules
-from shoal.mirror.deep import DeepRules
+from shoal.mirror.copy.rebatch import DeepRules
 from shoal.mirror.status import MirrorStatus
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches
-from shoal.wire.compression import Codec
+from shoal.wire.records.compression import Codec
 from support.mirror_copies import (
     assert_same,
     client,

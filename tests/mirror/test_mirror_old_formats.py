@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from shoal.client.appending import AppendResult
-from shoal.client.backoff import Backoff
 from shoal.client.client import Client
-from shoal.client.consumer import RawConsumer
-from shoal.client.delivery import Identity
+from shoal.client.consume.consumer import RawConsumer
+from shoal.client.produce.compare_and_append import AppendResult
+from shoal.client.produce.sequencing import Identity
+from shoal.client.transport.backoff import Backoff
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.appending import AppendingMirror
-from shoal.mirror.core import PartitionMirror
-from shoal.mirror.deep import DeepRules, Rebatcher
-from shoal.mirror.delivery import _timestamps
-from shoal.mirror.re_encoded import read_re_encoded
+from shoal.mirror.copy.delivery.choice import _timestamps
+from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.partition import PartitionMirror
+from shoal.mirror.copy.rebatch import DeepRules, Rebatcher
+from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
-from shoal.systems.apache import ApacheCluster
-from shoal.wire.compression import Codec
-from shoal.wire.records import Record, decode_records
+from shoal.systems.apache.apache import ApacheCluster
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, decode_records
 from support.apache import PROPERTIES, short_lived_jvm
 from support.mirror_batches import SequencedTarget, record_set, stored_batch
 from support.mirror_copies import config_of, fill, make_topic, mirror_all, verified

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.properties import mirror_file, read_mirror_file
+from shoal.mirror.mm2.properties import mirror_file, read_mirror_file
 from shoal.model.errors import ConfigError
 
 # In the form of the file that comes with Apache Kafka (config/connect-mirror-maker.properties).

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.client.client import Client
-from shoal.client.fetching import Fetched
-from shoal.lite.api.preferred_replica import RACK_AWARE
+from shoal.client.consume.raw_fetch import Fetched
+from shoal.lite.broker.fetch.preferred_replica import RACK_AWARE
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig
 from support.lite_clusters import create_topic, eventually, in_sync, partition_of

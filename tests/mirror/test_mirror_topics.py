@@ -14,8 +14,8 @@ from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig, TopicRules
-from shoal.mirror.naming import Naming
-from shoal.mirror.properties import mirror_file
+from shoal.mirror.mm2.naming import Naming
+from shoal.mirror.mm2.properties import mirror_file
 from shoal.mirror.verify import verify
 from shoal.model.errors import UsageError
 from support.mirror_runs import (

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.client import Client
-from shoal.client.coordinators import Coordinator, CoordinatorType
-from shoal.client.group_offsets import committed_offsets
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
+from shoal.client.groups.group_offsets import committed_offsets
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import GroupRules, MirrorConfig, TopicRules
-from shoal.mirror.naming import Naming
+from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.translation import GroupSync, Translator
 from shoal.model.exit_codes import ExitCode
 from shoal.model.topics import TopicPartition

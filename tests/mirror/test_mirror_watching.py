@@ -7,7 +7,7 @@ import pytest
 from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import CopyRules
 from shoal.mirror.routes import Route
-from shoal.mirror.watching import check_cycles, place
+from shoal.mirror.watch.source import check_cycles, place
 from shoal.model.errors import ConfigError, SystemFailure
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.mirror.naming import Naming, is_internal
-from shoal.mirror.patterns import GROUPS_EXCLUDE, TOPICS_EXCLUDE, Patterns, Selection, listed
+from shoal.mirror.mm2.naming import Naming, is_internal
+from shoal.mirror.mm2.patterns import GROUPS_EXCLUDE, TOPICS_EXCLUDE, Patterns, Selection, listed
 from shoal.model.errors import ConfigError
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.mirror import offset_map
-from shoal.mirror.offset_map import (
+from shoal.mirror.offsets import offset_map
+from shoal.mirror.offsets.offset_map import (
     MapWriter,
     OffsetMap,
     Run,

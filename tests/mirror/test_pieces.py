@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.client.backoff import Backoff
-from shoal.client.delivery import Identity
-from shoal.mirror.appending import AppendingMirror
+from shoal.client.produce.sequencing import Identity
+from shoal.client.transport.backoff import Backoff
 from shoal.mirror.config import CopyRules
-from shoal.mirror.core import Mark, PartitionMirror
-from shoal.mirror.deep import DeepRules, Rebatcher
+from shoal.mirror.copy.delivery.at_least_once import NOBODY
+from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.delivery.transactional import TransactionalMirror
+from shoal.mirror.copy.partition import Mark, PartitionMirror
+from shoal.mirror.copy.rebatch import DeepRules, Rebatcher
 from shoal.mirror.handlers import RecordColumns
-from shoal.mirror.repeating import NOBODY
-from shoal.mirror.transactional import TransactionalMirror
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.compression import Codec
-from shoal.wire.records import decode_records
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import decode_records
 from support.mirror_batches import SequencedTarget, record_set, stored_batch
 
 PARTITION = TopicPartition("t", 0)

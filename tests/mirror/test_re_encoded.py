@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
-from shoal.client.appending import AppendResult
-from shoal.client.backoff import Backoff
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.codes import Code
-from shoal.client.delivery import Identity
+from shoal.client.produce.compare_and_append import AppendResult
+from shoal.client.produce.sequencing import Identity
 from shoal.client.results import ProduceResult
+from shoal.client.transport.backoff import Backoff
 from shoal.experiment.plan import Addresses
 from shoal.experiment.run import run_workload
 from shoal.experiment.spec import MirrorSpec
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.appending import AppendingMirror
-from shoal.mirror.core import PartitionMirror
-from shoal.mirror.re_encoded import ReEncodedFile, read_re_encoded
-from shoal.mirror.transactional import TransactionalMirror
+from shoal.mirror.copy.delivery.compare_and_append import AppendingMirror
+from shoal.mirror.copy.delivery.transactional import TransactionalMirror
+from shoal.mirror.copy.partition import PartitionMirror
+from shoal.mirror.offsets.re_encoded import ReEncodedFile, read_re_encoded
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Finding, Outcome, Verdict
 from shoal.model.topics import TopicPartition

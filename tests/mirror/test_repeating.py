@@ -2,10 +2,10 @@
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.codes import Code
 from shoal.client.results import ProduceResult
-from shoal.mirror.repeating import NOBODY, RepeatingMirror
+from shoal.client.transport.backoff import Backoff
+from shoal.mirror.copy.delivery.at_least_once import NOBODY, RepeatingMirror
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from support.mirror_batches import record_set, stored_batch

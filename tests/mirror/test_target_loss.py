@@ -7,12 +7,12 @@ import pytest
 from confluent_kafka import Producer
 
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror import resume
-from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
 from shoal.mirror.config import MirrorConfig, MirrorLimits, TopicRules
 from shoal.mirror.copy.throttle import Throttle
-from shoal.mirror.lane import TransactionLane
-from shoal.mirror.resume import Resume
+from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.run import resume
+from shoal.mirror.run.resume import Resume
+from shoal.mirror.run.transaction_session import TransactionLane
 from shoal.model.errors import ConfigError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import iter_batches

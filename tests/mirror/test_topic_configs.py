@@ -17,8 +17,8 @@ from shoal.client.admin import (
 from shoal.client.codes import Code
 from shoal.client.errors import error_for
 from shoal.lite.cluster import LiteCluster
-from shoal.mirror.patterns import CONFIGS_EXCLUDE, Patterns
-from shoal.mirror.topic_configs import creation_configs, unknown_configs, wanted_configs
+from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, Patterns
+from shoal.mirror.mm2.topic_configs import creation_configs, unknown_configs, wanted_configs
 from support.mirror_copies import assert_same, config_of, fill, make_topic, mirror_all
 from support.mirror_runs import client, running, setting
 

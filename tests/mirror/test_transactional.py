@@ -2,12 +2,12 @@
 
 import pytest
 
-from shoal.client.backoff import Backoff
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
-from shoal.mirror.beginning import start_timestamp
-from shoal.mirror.core import Outgoing
-from shoal.mirror.repeating import NOBODY
-from shoal.mirror.transactional import TransactionalMirror
+from shoal.client.transport.backoff import Backoff
+from shoal.mirror.copy.delivery.at_least_once import NOBODY
+from shoal.mirror.copy.delivery.transactional import TransactionalMirror
+from shoal.mirror.copy.partition import Outgoing
+from shoal.mirror.run.start_position import start_timestamp
 from shoal.model.errors import ConfigError
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.audit import Sizes, audit
+from shoal.audit.read.folder import open_ledger
 from shoal.model.errors import LedgerError
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import audit_run

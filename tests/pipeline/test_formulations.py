@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import Sizes, audit
+from shoal.audit.audit import Sizes, audit
 from shoal.audit.plan import plan_cells
+from shoal.audit.read.folder import open_ledger
 from shoal.pipeline.audit_job import audit_run
 from shoal.pipeline.frames import MOST_READS_PER_ROW, reads_per_row
 from support.audit_ledgers import History, Row, busy_run, clean_run

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.experiment.plan import Addresses
 from shoal.experiment.run import Place, Progress, Watch, run_workload
 from shoal.experiment.spec import ExperimentSpec

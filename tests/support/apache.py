@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.systems.apache import ApacheCluster
+from shoal.systems.apache.apache import ApacheCluster
 
 if TYPE_CHECKING:
     from support.client_apache import SecureApache

@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
@@ -33,7 +33,7 @@ from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import Role, WorkerSpec
 from shoal.workers.supervision import Limits, Phase
 from shoal.workers.supervisor import RunState, Supervisor
-from shoal.workload.ledger import create_run
+from shoal.workload.record.ledger import create_run
 from shoal.workload.specs import (
     ConsumerSpec,
     ProducedTopic,

@@ -15,9 +15,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shoal.client.client import Client
-from shoal.systems import apache_files
-from shoal.systems.apache import ApacheCluster
-from shoal.systems.ports import HOST, free_ports
+from shoal.systems.apache import files
+from shoal.systems.apache.apache import ApacheCluster
+from shoal.systems.processes.ports import HOST, free_ports
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import request_class
@@ -65,14 +65,14 @@ def secure_apache(folder: Path) -> Iterator[SecureApache]:
     _write_key_store(authority, folder / "broker.pem")
     ports = dict(zip(PROTOCOLS, free_ports(len(PROTOCOLS)), strict=True))
     addresses = {protocol: f"{HOST}:{port}" for protocol, port in ports.items()}
-    ordinary = apache_files.server_properties
+    ordinary = files.server_properties
 
     def with_listeners(*args: Any, version: str) -> dict[str, str]:
         return _with_listeners(ordinary(*args, version=version), addresses, folder / "broker.pem")
 
     with pytest.MonkeyPatch.context() as patch:
         short_lived_jvm(patch)
-        patch.setattr(apache_files, "server_properties", with_listeners)
+        patch.setattr(files, "server_properties", with_listeners)
         cluster = ApacheCluster(properties=PROPERTIES | ACCESS).start()
     try:
         yield SecureApache(cluster, addresses, str(folder / "ca.pem"))

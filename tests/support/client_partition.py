@@ -5,21 +5,22 @@ deliver what was on a lost connection later. The broker accepts any first number
 that it does not know, remembers the last five batches of each, and refuses gaps: as Kafka does.
 
 `World.untruths` compares the outcomes that were told with the log. That it finds what is wrong
-is shown by lines that break a rule of `shoal.client.delivery` each (`World(line_type=...)`).
+is shown by lines that break a rule of `shoal.client.produce.sequencing` each
+(`World(line_type=...)`).
 """
 
 import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from shoal.client.backoff import Backoff
 from shoal.client.codes import Code, outcome_of
-from shoal.client.delivery import Identity, Mode, Parcel, PartitionLine
+from shoal.client.produce.sequencing import Identity, Mode, Parcel, PartitionLine
 from shoal.client.results import ProduceResult
+from shoal.client.transport.backoff import Backoff
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 
 TP = TopicPartition("t", 0)
 REMEMBERED = 5

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import cramjam
 
-from shoal.wire.compression import Codec
+from shoal.wire.records.compression import Codec
 
 
 def snappy_java(data: bytes, block_bytes: int = 32 * 1024) -> bytes:

@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from shoal.lite.controller.controller import Controller, ControllerSettings, Outcome
-from shoal.lite.controller.records import (
-    PartitionRecord,
-    Record,
-    decode_record,
-    encode_record,
-)
-from shoal.lite.controller.requests import (
+from shoal.lite.metadata.data.records import PartitionRecord, Record, decode_record, encode_record
+from shoal.lite.metadata.data.requests import (
     NO_EPOCH,
     AlterPartitions,
     BrokersDied,
@@ -30,7 +24,8 @@ from shoal.lite.controller.requests import (
     RegisterBroker,
     Request,
 )
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings, Outcome
 from shoal.model.topics import TopicPartition
 from support.controller_rules import check_change, check_state
 

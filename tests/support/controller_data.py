@@ -14,10 +14,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from shoal.lite.codes import Code
-from shoal.lite.controller.records import PartitionRecord
-from shoal.lite.controller.requests import AlterPartitions, InSyncChange
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.records import PartitionRecord
+from shoal.lite.metadata.data.requests import AlterPartitions, InSyncChange
+from shoal.lite.metadata.data.state import ClusterState
 from support.controller_cluster import ControllerCluster, Process
 
 Key = tuple[UUID, int]

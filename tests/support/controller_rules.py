@@ -7,8 +7,8 @@
 - EligibleOnlyBelowMinInsync: who is eligible got there because nothing is committed now.
 """
 
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data.state import ClusterState
 
 
 def check_change(

@@ -29,9 +29,9 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import requests
-from shoal.lite.controller.records import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.records import (
     NO_LEADER,
     BrokerRecord,
     BrokerRemovedRecord,
@@ -40,8 +40,8 @@ from shoal.lite.controller.records import (
     Record,
     TopicRecord,
 )
-from shoal.lite.controller.state import ALL_BROKERS, BROKER, TOPIC
-from shoal.lite.controller.status import why_offline
+from shoal.lite.metadata.data.state import ALL_BROKERS, BROKER, TOPIC
+from shoal.lite.metadata.data.status import why_offline
 from shoal.model.topics import TopicPartition
 from support.controller_cluster import FIRST_BOOT, ControllerCluster
 

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from shoal.lite.configs import Layers, topic_rules
-from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.base.configs import Layers, topic_rules
 from shoal.lite.coordinator import Seat
-from shoal.lite.log.ended import Ended
-from shoal.lite.log.header import BatchHeader
-from shoal.lite.log.partition_log import PartitionLog
-from shoal.lite.partition import Partition, monotonic_ms
+from shoal.lite.metadata.data.records import PartitionRecord
+from shoal.lite.partitions.partition import Partition, monotonic_ms
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, ReplicaFetch, ReplicationSettings
-from shoal.wire.records import Record, decode_control
+from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.partition_log import PartitionLog
+from shoal.lite.storage.recovery.last_shutdown import Ended
+from shoal.wire.records.records import Record, decode_control
 
 NAME = "__consumer_offsets"
 LIVE = {1: 11, 2: 12, 3: 13}

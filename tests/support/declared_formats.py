@@ -7,13 +7,16 @@ formats and may not.
 from typing import Any, Final
 
 from shoal.experiment import manifest
-from shoal.lite import cluster, cluster_folder, spec
-from shoal.lite.controller import records, requests, values
-from shoal.lite.faults.request_faults import RequestFault
-from shoal.lite.log.disk import DiskFault
-from shoal.mirror import checkpoints, control
+from shoal.lite import cluster
+from shoal.lite.base import spec
+from shoal.lite.base.hooks.request_faults import RequestFault
+from shoal.lite.metadata.data import records, requests, values
+from shoal.lite.nodes import cluster_folder
+from shoal.lite.storage.disk import DiskFault
+from shoal.mirror import control
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.intake import Counts
+from shoal.mirror.copy.intake import Counts
+from shoal.mirror.offsets import checkpoints
 from shoal.mirror.status import PartitionStatus
 from shoal.mirror.verify import PartitionReport
 from shoal.model import comparison, findings, ledger, result
@@ -25,8 +28,9 @@ from shoal.systems import registry
 from shoal.systems.doctor import Check
 from shoal.systems.remote import RemoteNode
 from shoal.workers import specs as worker_specs
-from shoal.workload import consumer, producer, scan
 from shoal.workload import specs as workload_specs
+from shoal.workload.receive import consumer, scan
+from shoal.workload.send import producer
 
 # By format: the version that is written, and the classes by the names that the format has for
 # them.

@@ -11,8 +11,6 @@ from uuid import UUID
 
 from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.batch import HEADER_SIZE, LENGTH_END, Batch, iter_batches
-from shoal.wire.columns import decode_columns
-from shoal.wire.compression import Codec, compress, decompress
 from shoal.wire.errors import WireError
 from shoal.wire.fetch import (
     FETCH_VERSIONS,
@@ -39,7 +37,9 @@ from shoal.wire.produce import (
     decode_produce_response,
     encode_produce_request,
 )
-from shoal.wire.records import (
+from shoal.wire.records.columns import decode_columns
+from shoal.wire.records.compression import Codec, compress, decompress
+from shoal.wire.records.records import (
     ControlType,
     Record,
     decode_control,

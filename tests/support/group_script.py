@@ -21,9 +21,9 @@ shown as their words with a running number (a.1). Commands:
 from collections.abc import Callable
 from itertools import count
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.groups.machine import Groups
-from shoal.lite.groups.messages import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.coordinator.groups.machine import Groups
+from shoal.lite.coordinator.groups.messages import (
     Answer,
     Identity,
     Join,
@@ -34,8 +34,8 @@ from shoal.lite.groups.messages import (
     Store,
     Sync,
 )
-from shoal.lite.groups.records import StoredGroup, decode_group, encode_group
-from shoal.lite.groups.settings import GroupSettings
+from shoal.lite.coordinator.groups.records import StoredGroup, decode_group, encode_group
+from shoal.lite.coordinator.groups.settings import GroupSettings
 
 GROUP = "g"
 Options = dict[str, str]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from shoal.audit.audit import Sizes, audit
 from shoal.audit.history.store import import_history
 from shoal.audit.history.verdict import judge_history, to_json
-from shoal.audit.judge import Sizes, audit
 from shoal.model.result import Result
 
 Line = dict[str, Any]

@@ -16,8 +16,8 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from shoal.runtime.java import find_java
-from shoal.systems.jars import fetch_jars
-from shoal.wire.records import Record
+from shoal.systems.apache.jars import fetch_jars
+from shoal.wire.records.records import Record
 from support.apache import SHORT_LIVED_JVM
 
 JVM_FIXTURES = {"java_gateway", "java_records"}

@@ -11,8 +11,8 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from shoal.runtime.java import find_java
-from shoal.systems.apache_files import class_path
-from shoal.systems.jars import fetch_jars
+from shoal.systems.apache.files import class_path
+from shoal.systems.apache.jars import fetch_jars
 from support.apache import SHORT_LIVED_JVM
 
 SOURCE = Path(__file__).with_name("KafkaTools.java")

@@ -2,10 +2,10 @@
 
 from typing import SupportsBytes
 
-from shoal.lite.log.header import unpack_header
-from shoal.lite.log.partition_log import Appended, PartitionLog
+from shoal.lite.storage.header import unpack_header
+from shoal.lite.storage.partition_log import Appended, PartitionLog
 from shoal.wire.batch import iter_batches
-from shoal.wire.records import BatchOptions, Record, decode_records, encode_batch
+from shoal.wire.records.records import BatchOptions, Record, decode_records, encode_batch
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,7 +9,7 @@ from shoal.mirror.handlers import RecordColumns
 from shoal.model.findings import Outcome
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 LAST_BATCHES = 5
 

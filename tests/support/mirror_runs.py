@@ -11,8 +11,8 @@ from shoal.client.admin import NewTopic, Resource, ResourceType
 from shoal.client.client import Client
 from shoal.mirror.command import mirror_until
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.copier import Copier
 from shoal.mirror.flow import MakeHands
+from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from support.topic_reader import SILENT
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.model.result import Result
-from shoal.workload.consumer import consume
 from shoal.workload.control import LocalControl
-from shoal.workload.ledger import CommitLog, create_run
-from shoal.workload.producer import produce
-from shoal.workload.recorder import Recorder
-from shoal.workload.scan import scan
+from shoal.workload.receive.consumer import consume
+from shoal.workload.receive.scan import scan
+from shoal.workload.record.ledger import CommitLog, create_run
+from shoal.workload.record.recorder import Recorder
+from shoal.workload.send.producer import produce
 from shoal.workload.specs import (
     ConsumerSpec,
     FetchSettings,

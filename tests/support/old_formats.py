@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT
-from shoal.wire.compression import Codec, compress
-from shoal.wire.message_sets import xxh32_of_few
-from shoal.wire.records import Record
+from shoal.wire.records.compression import Codec, compress
+from shoal.wire.records.message_sets import xxh32_of_few
+from shoal.wire.records.records import Record
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 _OFFSET = struct.Struct(">q")

@@ -37,12 +37,12 @@ from typing import Any
 from uuid import UUID
 
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send, StorageAction
-from shoal.lite.raft.codec import decode_snapshot
 from shoal.lite.raft.config import RaftConfig
-from shoal.lite.raft.driver import drive
 from shoal.lite.raft.messages import Message, VoteRequest
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState, Voter, Voters
 from shoal.lite.raft.node import RaftNode
+from shoal.lite.raft.storage.codec import decode_snapshot
+from shoal.lite.raft.storage.driver import drive
 from shoal.lite.simulation.disk import Fuse, QuorumDisk
 from shoal.model.errors import ShoalError
 from support.raft_words import described, described_action, entry_text

@@ -8,8 +8,8 @@ compressed in every way. Timestamps are ones that a producer may send.
 import random
 from typing import NamedTuple
 
-from shoal.wire.compression import Codec
-from shoal.wire.records import Header, Record, encode_batch
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Header, Record, encode_batch
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from shoal.wire.records import Record
+from shoal.wire.records.records import Record
 
 _BYTES = st.none() | st.binary(max_size=200)
 # Any text that UTF-8 can carry, and bytes that are no UTF-8 as they come out of the decoder.

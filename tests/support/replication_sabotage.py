@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.lite.codes import Code
+from shoal.lite.base.codes import Code
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import (

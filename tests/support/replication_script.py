@@ -20,7 +20,7 @@
     state                         everybody's log, and what the controller knows
 """
 
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.leader import ALL_ACKS
 from shoal.lite.replication.messages import IsrAnswer, ReplicationSettings
 from support.replication_world import (

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (
     NO_LEADER,
@@ -29,6 +28,7 @@ from shoal.lite.replication.messages import (
     TruncateTo,
 )
 from shoal.lite.replication.replica import Replica
+from shoal.lite.storage.state.epochs import EpochHistory
 
 CONTROLLER = 100
 PRODUCE_TIMEOUT_MS = 20_000

@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 from pyspark.sql import SparkSession
 
-from shoal.audit.judge import Sizes
+from shoal.audit.audit import Sizes
 from shoal.model.result import Result
 from shoal.pipeline.audit_job import Formulation, audit_run
 from shoal.pipeline.placement import SparkPlacement

@@ -15,7 +15,7 @@ import psutil
 import pyspark
 
 from shoal.runtime.java import spark_environment
-from shoal.systems.ports import free_ports
+from shoal.systems.processes.ports import free_ports
 
 PATIENCE_S = 90.0
 # No JVM here lives for long: optimising what it runs costs more than it brings.

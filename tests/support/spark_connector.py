@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.runtime import paths
 from shoal.runtime.java import find_java
-from shoal.systems.ivy import Coordinates, fetch
+from shoal.systems.apache.ivy import Coordinates, fetch
 
 COUNT = 500
 SPARK = "org.apache.spark"

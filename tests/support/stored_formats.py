@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from zipfile import ZipFile
 
-from shoal.lite.shutdown_marker import MARKER_NAME, current_boot_id
+from shoal.lite.storage.recovery.shutdown_marker import MARKER_NAME, current_boot_id
 
 FORMATS = Path(__file__).parents[1] / "formats"
 STORED = FORMATS / "stored"

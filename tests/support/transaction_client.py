@@ -7,7 +7,7 @@ from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build
 from shoal.wire.error_codes import Code
 from shoal.wire.messages import encode_request, request_class
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.records import Record, encode_batch
 from support.lite_client import PlainClient
 
 NEVER_MS = 600_000

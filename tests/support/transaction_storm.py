@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
-from shoal.client.consumer import RawConsumer
+from shoal.client.consume.consumer import RawConsumer
 from shoal.client.errors import ClientError
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST
-from shoal.client.transactions import TransactionalSession
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 TOPIC = "copy"
 GROUP = "copier"

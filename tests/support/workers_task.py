@@ -35,7 +35,7 @@ async def _work(assignment: Assignment, control: WorkerControl) -> None:
 
 
 async def _attempt(assignment: Assignment, control: WorkerControl, count: int) -> None:
-    from shoal.workload.recorder import Recorder
+    from shoal.workload.record.recorder import Recorder
 
     recorder = Recorder(
         Path(assignment.run_dir),

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.client import Client
 from shoal.model.result import Result
-from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
-from shoal.workload.ledger import CommitLog, Run, create_run, open_run
-from shoal.workload.producer import ProducerSummary, produce
-from shoal.workload.recorder import Recorder
-from shoal.workload.scan import ScanSummary, scan
+from shoal.workload.receive.consumer import ConsumerSummary, consume
+from shoal.workload.receive.scan import ScanSummary, scan
+from shoal.workload.record.ledger import CommitLog, Run, create_run, open_run
+from shoal.workload.record.recorder import Recorder
+from shoal.workload.send.producer import ProducerSummary, produce
 from shoal.workload.specs import (
     ConsumerSpec,
     FetchSettings,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from shoal.wire.batch import Batch
-from shoal.wire.columns import ByteColumn, RecordColumns, decode_columns
-from shoal.wire.records import Record, encode_batch
+from shoal.wire.records.columns import ByteColumn, RecordColumns, decode_columns
+from shoal.wire.records.records import Record, encode_batch
 from shoal.workload.envelope import Headers
 
 

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer
 
 from shoal.model.errors import ConfigError, SystemFailure, UsageError
 from shoal.runtime.processes import ProcessIdentity
-from shoal.systems.apache import ApacheCluster
-from shoal.systems.apache_files import NodePlan, server_properties, zookeeper_properties
+from shoal.systems.apache.apache import ApacheCluster
+from shoal.systems.apache.files import NodePlan, server_properties, zookeeper_properties
 from shoal.systems.clusters import make_cluster
 from shoal.systems.probe import ClusterView, ask_metadata
 from support.apache import PROPERTIES, short_lived_jvm
@@ -156,7 +156,7 @@ def test_a_broker_with_zookeeper_is_killed_and_comes_back(temporary: Path) -> No
 @pytest.mark.apache
 def test_nothing_is_left_of_a_killed_owner(temporary: Path) -> None:
     code = (
-        "import time; from shoal.systems.apache import ApacheCluster as A\n"
+        "import time; from shoal.systems.apache.apache import ApacheCluster as A\n"
         "cluster = A(); cluster.start()\n"
         "print(cluster.nodes()[0].pid, flush=True); time.sleep(1000)"
     )

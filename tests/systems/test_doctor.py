@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from shoal.runtime import java
-from shoal.systems import clocks, doctor, ports
+from shoal.systems import clocks, doctor
 from shoal.systems.doctor import Check
+from shoal.systems.processes import ports
 
 
 class Usage(NamedTuple):

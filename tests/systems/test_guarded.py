@@ -16,7 +16,7 @@ import pytest
 
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import ProcessIdentity
-from shoal.systems.guarded import GuardedProcess, last_words
+from shoal.systems.processes.guarded import GuardedProcess, last_words
 
 SLEEP = ("/bin/sleep", "1000")
 ENDS_WITHIN_S = 3.0
@@ -25,7 +25,7 @@ ENDS_WITHIN_S = 3.0
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from shoal.systems.guarded import GuardedProcess
+from shoal.systems.processes.guarded import GuardedProcess
 node = Path(sys.argv[1]) / "node-1"
 node.mkdir(parents=True)
 process = GuardedProcess(["/bin/sleep", "1000"], log=node / "log", folder=node, scratch=node)

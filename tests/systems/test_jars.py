@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from shoal.model.errors import ConfigError, SystemFailure
-from shoal.systems import ivy, jars
-from shoal.systems.ivy import Progress
+from shoal.systems.apache import ivy, jars
+from shoal.systems.apache.ivy import Progress
 from support.java_homes import make_java_home
 
 # The last argument of Ivy is the pattern of the files that it shall make.

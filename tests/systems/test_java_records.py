@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from shoal.lite.groups.records import CommittedOffset, encode_offset
+from shoal.lite.coordinator.groups.records import CommittedOffset, encode_offset
 from shoal.wire.batch import Batch, iter_batches
-from shoal.wire.columns import decode_columns
-from shoal.wire.compression import Codec
-from shoal.wire.records import (
+from shoal.wire.records.columns import decode_columns
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import (
     ControlType,
     decode_control,
     decode_records,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from shoal.model.errors import SystemFailure
-from shoal.systems import ports
 from shoal.systems.probe import ClusterView, ask_metadata
+from shoal.systems.processes import ports
 
 
 def test_free_ports_differ_and_are_free() -> None:

@@ -22,7 +22,7 @@ import os, signal, sys, time
 from pathlib import Path
 from shoal.model.nodes import Node
 from shoal.systems import registry
-from shoal.systems.guarded import GuardedProcess
+from shoal.systems.processes.guarded import GuardedProcess
 folder = Path(sys.argv[2])
 processes = [GuardedProcess(["/bin/sleep", "1000"], log=folder / "log", folder=folder)
              for _ in range(2)]

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from shoal.runtime.java import find_java
-from shoal.systems import truststore
+from shoal.systems.apache import truststore
 
 
 def test_java_reads_the_machines_certificates(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire.compression import Codec, compress, decompress
 from shoal.wire.errors import LimitExceeded, UnsupportedCodec, WireError
+from shoal.wire.records.compression import Codec, compress, decompress
 from support.compressed_framings import BOMBS, FRAMINGS, LIARS
 
 MIB = 1024 * 1024

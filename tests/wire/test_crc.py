@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.wire import crc
+from shoal.wire.records import crc
 
 
 def test_the_check_value_of_the_standard() -> None:

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.wire.batch import CREATE_TIME, MAGIC, iter_batches
-from shoal.wire.compression import Codec, compress
 from shoal.wire.errors import CorruptBatch, Malformed, WireError
-from shoal.wire.message_sets import RUN_BYTES, read_batches, xxh32_of_few
-from shoal.wire.records import Record, decode_records
+from shoal.wire.records.compression import Codec, compress
+from shoal.wire.records.message_sets import RUN_BYTES, read_batches, xxh32_of_few
+from shoal.wire.records.records import Record, decode_records
 from support.mirror_batches import stored_batch
 from support.old_formats import OLD_CODECS, as_read, message_set, old_records, stamped
 

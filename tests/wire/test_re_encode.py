@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.wire.batch import CREATE_TIME, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, Batch
-from shoal.wire.compression import Codec
 from shoal.wire.errors import CorruptBatch, Malformed, WireError
-from shoal.wire.re_encode import trim, with_append_time
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.re_encode import trim, with_append_time
+from shoal.wire.records.records import Record, decode_records, encode_batch
 from support.record_strategies import dense_records
 
 APPENDED_MS = 1_800_000_000_000

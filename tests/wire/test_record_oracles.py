@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shoal.wire.batch import Batch, iter_batches
-from shoal.wire.columns import decode_columns
-from shoal.wire.compression import Codec
 from shoal.wire.fetch import FetchPartition, decode_fetch_response, encode_fetch_request
 from shoal.wire.framing import FrameDecoder, frame
 from shoal.wire.produce import ProducePartition, decode_produce_response, encode_produce_request
-from shoal.wire.records import Record, decode_records
+from shoal.wire.records.columns import decode_columns
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import Record, decode_records
 from support.record_samples import SAMPLES, encoded_samples
 
 FETCH_VERSION = 11

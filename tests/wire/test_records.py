@@ -10,9 +10,9 @@ from kio.records.readers import read_batch
 
 from shoal.model.errors import UsageError
 from shoal.wire.batch import HEADER_SIZE, TIMESTAMP_TYPE_BIT, Batch
-from shoal.wire.compression import Codec
 from shoal.wire.errors import LimitExceeded, Malformed, Truncated, WireError
-from shoal.wire.records import (
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import (
     ControlMarker,
     ControlType,
     Record,
@@ -23,7 +23,7 @@ from shoal.wire.records import (
     encode_control_batch,
     write_header,
 )
-from shoal.wire.varint import append_varint
+from shoal.wire.records.varint import append_varint
 from support.record_samples import SAMPLES, EncodedSample, encoded_samples
 from support.record_strategies import dense_records, records
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.wire.errors import Malformed, Truncated
-from shoal.wire.varint import append_varint, read_varint, read_varlong
+from shoal.wire.records.varint import append_varint, read_varint, read_varlong
 
 
 def encoded(value: int) -> bytes:

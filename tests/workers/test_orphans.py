@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shoal.workload.ledger import create_run, open_run
+from shoal.workload.record.ledger import create_run, open_run
 from support import workers_driver
 
 ORPHAN_LIMIT_S = 30.0  # 15 on a calm machine

@@ -19,7 +19,7 @@ from shoal.workers.processes import ProcessPlacement
 from shoal.workers.specs import RestartPolicy, Role, WorkerSpec
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
-from shoal.workload.ledger import create_run, open_run
+from shoal.workload.record.ledger import create_run, open_run
 from shoal.workload.specs import (
     ConsumerSpec,
     ProducedTopic,

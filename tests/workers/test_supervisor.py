@@ -15,7 +15,7 @@ from shoal.workers import supervisor as supervisor_module
 from shoal.workers.specs import Assignment, RestartPolicy, Role, WorkerSpec
 from shoal.workers.supervision import Limits, Phase
 from shoal.workers.supervisor import RunState, Supervisor
-from shoal.workload.ledger import CommitLog, create_run, open_run, read_commits
+from shoal.workload.record.ledger import CommitLog, create_run, open_run, read_commits
 from support.workers_driver import busy, task_placement
 
 

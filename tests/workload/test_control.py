@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shoal.workload.chores import Chore
 from shoal.workload.control import Arrival, LocalControl, StreamLane, sleep_unless_stopped
+from shoal.workload.record.chores import Chore
 
 
 async def test_a_lane_is_drained_when_every_group_has_seen_a_marker() -> None:

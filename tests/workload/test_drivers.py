@@ -19,7 +19,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.ledger import ABORTED, COMMITTED, FAILED, OK, OPEN, UNKNOWN
 from shoal.workload.envelope import Kind, decode_message
-from shoal.workload.librdkafka import librdkafka_properties
+from shoal.workload.send.librdkafka import librdkafka_properties
 from shoal.workload.specs import FetchSettings, ProducedTopic
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 

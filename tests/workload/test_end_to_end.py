@@ -16,8 +16,8 @@ from shoal.model.errors import UsageError
 from shoal.model.ledger import OK, UNKNOWN
 from shoal.model.runs import run_hash
 from shoal.workload.envelope import Kind, decode_message
-from shoal.workload.ledger import Run, first_free_numbers
-from shoal.workload.producer import produce
+from shoal.workload.record.ledger import Run, first_free_numbers
+from shoal.workload.send.producer import produce
 from shoal.workload.specs import ProducedTopic, StartingPoint
 from support.mock_cluster import mock_cluster
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities

@@ -26,7 +26,7 @@ from shoal.workload.envelope import (
     topic_hash,
 )
 from shoal.workload.envelope_columns import MessageReader, MessageWriter
-from shoal.workload.keys import lane_keys
+from shoal.workload.send.keys import lane_keys
 from support.workload_records import at, columns_of
 
 if TYPE_CHECKING:

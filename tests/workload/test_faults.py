@@ -14,7 +14,7 @@ from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
 from shoal.model.ledger import FAILED, OK
 from shoal.model.topics import TopicPartition
-from shoal.workload.ledger import CommitLog, open_run
+from shoal.workload.record.ledger import CommitLog, open_run
 from support.workload_bench import LANES, PARTITIONS, TOPIC, Bench, identities
 
 

@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ForeignPartition
 
-from shoal.audit.folder import open_ledger
-from shoal.audit.judge import audit
+from shoal.audit.audit import audit
+from shoal.audit.read.folder import open_ledger
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
-from shoal.client.pool import FETCH, Pool
+from shoal.client.transport.pool import FETCH, Pool
 from shoal.lite.cluster import LiteCluster
 from shoal.model.findings import Verdict
 from shoal.model.topics import TopicPartition
 from shoal.workload.control import LocalControl
-from shoal.workload.ledger import CommitLog, open_run
+from shoal.workload.record.ledger import CommitLog, open_run
 from shoal.workload.specs import FetchSettings
 from support.workload_bench import PARTITIONS, TOPIC, Bench, identities
 

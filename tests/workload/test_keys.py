@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from shoal.client.partitioner import partition_for_key
+from shoal.client.produce.partitioner import partition_for_key
 from shoal.model.errors import UsageError
 from shoal.workload.envelope import Envelope, Kind
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.keys import KEY_PREFIX, MOST_LANES, lane_keys
+from shoal.workload.send.keys import KEY_PREFIX, MOST_LANES, lane_keys
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 16, 100])

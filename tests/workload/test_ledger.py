@@ -17,7 +17,7 @@ import pytest
 
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import FORMAT_KEY, OK, TABLES
-from shoal.workload.ledger import (
+from shoal.workload.record.ledger import (
     CommitLog,
     LedgerWriter,
     create_run,
@@ -27,8 +27,8 @@ from shoal.workload.ledger import (
     read_commits,
     update_run,
 )
-from shoal.workload.recorder import Recorder
-from shoal.workload.rows import Names, Rows, read_segment, to_parquet
+from shoal.workload.record.recorder import Recorder
+from shoal.workload.record.rows import Names, Rows, read_segment, to_parquet
 
 PLAN = {"run": "r1", "state": "running"}
 
@@ -283,8 +283,8 @@ async def test_reservations_say_where_a_restarted_producer_begins(run_dir: Path)
 WRITER = """
 import asyncio, sys, numpy as np
 from pathlib import Path
-from shoal.workload.ledger import CommitLog
-from shoal.workload.recorder import Recorder
+from shoal.workload.record.ledger import CommitLog
+from shoal.workload.record.recorder import Recorder
 from test_ledger import attempts
 
 async def main():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.workload import live
-from shoal.workload.live import Impression, LatencyBuckets, LiveCheck
+from shoal.workload.receive import live
+from shoal.workload.receive.live import Impression, LatencyBuckets, LiveCheck
 
 Delivery = tuple[int, int, int, int]
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.workload.outbox import RESERVE_AHEAD_US, TopicOutbox
-from shoal.workload.schedule import SteadySchedule
+from shoal.workload.send.outbox import RESERVE_AHEAD_US, TopicOutbox
+from shoal.workload.send.schedule import SteadySchedule
 
 START_US = 1_000_000
 

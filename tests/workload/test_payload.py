@@ -7,12 +7,12 @@ import pytest
 
 from shoal.model.errors import UsageError
 from shoal.wire.batch import Batch
-from shoal.wire.columns import encode_columns
-from shoal.wire.compression import Codec
-from shoal.wire.records import decode_records
+from shoal.wire.records.columns import encode_columns
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.records import decode_records
 from shoal.workload.envelope import Envelope, decode_message
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.payload import parse_payload, payload_pool
+from shoal.workload.send.payload import parse_payload, payload_pool
 
 COUNT, SIZE = 400, 1024
 

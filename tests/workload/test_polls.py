@@ -1,7 +1,7 @@
 """What a consumer notes of its polls: since when it could know that there was something."""
 
 from shoal.model.topics import TopicPartition
-from shoal.workload.polls import MOST_STEPS, NOTHING_KNOWN, Poll, Polls
+from shoal.workload.receive.polls import MOST_STEPS, NOTHING_KNOWN, Poll, Polls
 
 LOG, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -5,12 +5,12 @@ import pytest
 
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, Batch
-from shoal.wire.columns import encode_columns
 from shoal.wire.fetch import AbortedTransaction, FetchedPartition
-from shoal.wire.records import ControlType, encode_control_batch
+from shoal.wire.records.columns import encode_columns
+from shoal.wire.records.records import ControlType, encode_control_batch
 from shoal.workload.envelope import Envelope, Kind
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.reading import LogReader
+from shoal.workload.receive.reading import LogReader
 
 LOG = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

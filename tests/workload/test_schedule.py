@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.errors import UsageError
-from shoal.workload.schedule import (
+from shoal.workload.send.schedule import (
     HIGHEST_RATE_PER_S,
     Schedule,
     SteadySchedule,

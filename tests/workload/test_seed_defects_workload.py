@@ -18,7 +18,7 @@ from shoal.client.client import Client
 from shoal.lite.cluster import LiteCluster
 from shoal.model.topics import TopicPartition
 from shoal.workload.control import LocalControl
-from shoal.workload.live import Impression, LiveCheck
+from shoal.workload.receive.live import Impression, LiveCheck
 from support.workload_bench import PARTITIONS, TOPIC, Bench
 
 

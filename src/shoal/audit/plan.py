@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Floats, Ints
-from shoal.audit.folder import Ledger, RowGroup
-from shoal.audit.read import Held, Piece
+from shoal.audit.read.folder import Ledger, RowGroup
+from shoal.audit.read.read import Held, Piece
 from shoal.audit.tasks import Jump, LedgerWalk, MessageCell, OffsetCell, Unproven
 
 ROWS_PER_CELL = 2_000_000  # of all tables together: about 500,000 messages

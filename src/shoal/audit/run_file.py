@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.audit import thresholds
-from shoal.audit.verdict import DEFAULT_FIDELITY
+from shoal.audit.result import thresholds
+from shoal.audit.result.verdict import DEFAULT_FIDELITY
 from shoal.model.errors import LedgerError, UsageError
 from shoal.model.ledger import read_format
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES, PROMISES

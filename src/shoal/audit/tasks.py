@@ -8,8 +8,8 @@
 
 from dataclasses import dataclass, field
 
-from shoal.audit.read import Held, Piece
-from shoal.audit.setting import Knowledge, Stream
+from shoal.audit.context import Knowledge, Stream
+from shoal.audit.read.read import Held, Piece
 
 Pieces = tuple[Piece | Held, ...]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.audit.thresholds import Threshold, hold, parse
-from shoal.cli import console
+from shoal.audit.result.thresholds import Threshold, hold, parse
 from shoal.cli.named_files import refusing_malformed_files
-from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.verdict import exit_code, show_numbers, show_verdict
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option, runs_dir_option
+from shoal.cli.shared.verdict import exit_code, show_numbers, show_verdict
 from shoal.experiment.runs import find_run
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
@@ -149,7 +149,7 @@ def _audit_runs(
     given: dict[str, int],
     master: str | None,
 ) -> ExitCode:
-    from shoal.audit.folder import open_ledger
+    from shoal.audit.read.folder import open_ledger
     from shoal.experiment.judge import judge
     from shoal.pipeline.session import SessionFuture
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import rich_click as click
 
-from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
-from shoal.cli.options import output_option, runs_dir_option
-from shoal.cli.verdict import EXIT_CODES, show_verdict, shown_owed
-from shoal.cli.workload_options import (
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option, runs_dir_option
+from shoal.cli.shared.verdict import EXIT_CODES, show_verdict, shown_owed
+from shoal.cli.shared.workload_options import (
     consumer_options,
     consumer_settings,
     fetch_settings,

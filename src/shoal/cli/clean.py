@@ -6,9 +6,9 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.cli import console
 from shoal.cli.named_files import refusing_malformed_files
-from shoal.cli.options import cluster_options, cluster_properties, runs_dir_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import cluster_options, cluster_properties, runs_dir_option
 from shoal.model.errors import UsageError
 from shoal.model.exit_codes import ExitCode
 

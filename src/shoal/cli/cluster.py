@@ -19,18 +19,18 @@ import rich_click as click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from shoal.cli import console
 from shoal.cli.faults import fault
-from shoal.cli.options import output_option, properties_of
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option, properties_of
+from shoal.lite.base.spec import MOST_BROKERS
 from shoal.lite.cluster import LiteCluster, QuorumStatus
-from shoal.lite.controller.profiles import PROFILES
-from shoal.lite.spec import MOST_BROKERS
+from shoal.lite.metadata.rules.profiles import PROFILES
 from shoal.model.errors import SystemFailure, UsageError
 from shoal.model.serialised import to_plain
 from shoal.systems import registry
+from shoal.systems.apache.ivy import Progress as Step
+from shoal.systems.apache.ivy import Report
 from shoal.systems.clusters import ENGINES, Cluster, make_cluster
-from shoal.systems.ivy import Progress as Step
-from shoal.systems.ivy import Report
 from shoal.systems.registry import Entry
 from shoal.systems.remote import RemoteNode, remote
 
@@ -326,7 +326,7 @@ def trace_command(*, name: str | None, directory: Path | None, output: Path | No
 
     One file of the logs of all nodes, with vector clocks, that ShiViz draws.
     """
-    from shoal.lite.trace.shiviz import merged_trace
+    from shoal.lite.testing.trace.shiviz import merged_trace
 
     if directory is None:
         entry = registry.find(name)

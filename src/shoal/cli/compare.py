@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 from rich.table import Table
 
-from shoal.cli import console
 from shoal.cli.named_files import refusing_malformed_files
-from shoal.cli.options import output_option, runs_dir_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option, runs_dir_option
 from shoal.model.comparison import DIFFERS, Comparison, Judged, SweepResult
 from shoal.model.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from shoal.experiment.sweep import Sweep, SweepFolder
+    from shoal.experiment.compare.sweep import Sweep, SweepFolder
 
 MOST_COLUMNS = 6
 
@@ -39,7 +39,7 @@ def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output:
     \b
     shoal compare 20260101-120000-mm2 20260101-121500-shoal
     """
-    from shoal.experiment.comparison import require_different_runs
+    from shoal.experiment.compare.comparison import require_different_runs
     from shoal.experiment.runs import find_run
 
     found = [find_run(runs_dir, run) for run in runs]
@@ -50,8 +50,8 @@ def compare(*, runs: tuple[str, ...], page: Path | None, runs_dir: Path, output:
 
 def show_side_by_side(run_dirs: Sequence[Path], page: Path, *, is_json: bool = False) -> None:
     """Compare judged runs: a page, and a table in the terminal."""
-    from shoal.experiment.comparison import JudgedRun
-    from shoal.experiment.comparison import compare as compared
+    from shoal.experiment.compare.comparison import JudgedRun
+    from shoal.experiment.compare.comparison import compare as compared
     from shoal.report.side_by_side import render_comparison
 
     comparison = compared([JudgedRun.read(path) for path in run_dirs])
@@ -119,8 +119,8 @@ def sweep(
     \b
     shoal sweep consistency --vary producer.acks=0,1,all --vary in_flight=1,5 --repeat 3
     """
+    from shoal.experiment.compare.sweep import SweepFolder, planned_sweep
     from shoal.experiment.presets import find
-    from shoal.experiment.sweep import SweepFolder, planned_sweep
 
     plan = planned_sweep(find(experiment), sets, varied, repeats=repeat, seed=seed)
     plan.check()
@@ -135,7 +135,7 @@ def sweep(
 
 def _run_left(plan: "Sweep", folder: "SweepFolder") -> None:
     from shoal.cli.run import alike, run_one
-    from shoal.experiment.misfortune import prepared
+    from shoal.experiment.faults.fault_injection import prepared
     from shoal.experiment.placing import Placing
 
     left = folder.left()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import rich_click as click
 from rich.progress import BarColumn, Progress, TextColumn
 
-from shoal.cli import console
-from shoal.cli.options import runs_dir_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import runs_dir_option
 from shoal.model.exit_codes import ExitCode
 from shoal.model.findings import Verdict
 
@@ -71,7 +71,7 @@ def _one_pass(
     runs_dir: Path,
     session: "SessionFuture",
 ) -> "Result":
-    from shoal.cli.verdict import show_verdict
+    from shoal.cli.shared.verdict import show_verdict
     from shoal.experiment.judge import run_experiment
 
     run_dir = new_run_dir(runs_dir, experiment.name)

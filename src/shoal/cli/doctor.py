@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import rich_click as click
 from rich.table import Table
 
-from shoal.cli import console
-from shoal.cli.options import output_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option
 from shoal.model.exit_codes import ExitCode
 from shoal.model.serialised import to_plain
 

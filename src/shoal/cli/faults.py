@@ -4,8 +4,8 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.cli import console
-from shoal.cli.options import SIZE, output_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import SIZE, output_option
 from shoal.lite.cluster import LiteCluster
 from shoal.model.errors import UsageError
 from shoal.systems import registry

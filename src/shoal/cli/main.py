@@ -13,7 +13,7 @@ import rich_click as click
 from click.exceptions import Exit
 
 from shoal import __version__
-from shoal.cli import console
+from shoal.cli.shared import console
 from shoal.model.errors import (
     ConfigError,
     ShoalError,
@@ -30,7 +30,7 @@ COMMANDS = {
     "broker": "shoal.cli.nodes:broker",
     "controller": "shoal.cli.nodes:controller",
     "doctor": "shoal.cli.doctor:doctor",
-    "mirror": "shoal.cli.mirror:mirror",
+    "mirror": "shoal.cli.mirror.mirror:mirror",
     "produce": "shoal.cli.produce:produce",
     "consume": "shoal.cli.produce:consume",
     "bench": "shoal.cli.bench:bench",

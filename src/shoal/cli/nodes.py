@@ -15,13 +15,13 @@ from typing import Any
 
 import rich_click as click
 
-from shoal.cli import console
-from shoal.cli.options import properties_of
-from shoal.lite.broker import run_broker
-from shoal.lite.configs import check_properties
-from shoal.lite.controller.process import run_controller
-from shoal.lite.dial import Peer
-from shoal.lite.spec import BrokerSpec, ControllerSpec, check_advertised
+from shoal.cli.shared import console
+from shoal.cli.shared.options import properties_of
+from shoal.lite.base.configs import check_properties
+from shoal.lite.base.dial import Peer
+from shoal.lite.base.spec import BrokerSpec, ControllerSpec, check_advertised
+from shoal.lite.nodes.broker import run_broker
+from shoal.lite.nodes.controller import run_controller
 from shoal.model.errors import SystemFailure, UsageError
 
 _NAMES = ("id", "dir", "listen", "advertise", "controllers", "cluster-id")

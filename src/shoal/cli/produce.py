@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import rich_click as click
 
-from shoal.cli import console
-from shoal.cli.options import Command, cluster_properties, output_option, runs_dir_option
-from shoal.cli.workload_options import (
+from shoal.cli.shared import console
+from shoal.cli.shared.options import Command, cluster_properties, output_option, runs_dir_option
+from shoal.cli.shared.workload_options import (
     consumer_options,
     consumer_settings,
     fetch_settings,

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from shoal.cli import console
 from shoal.cli.demo import new_run_dir, watching
-from shoal.cli.options import COUNT, SIZE, output_option, runs_dir_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import COUNT, SIZE, output_option, runs_dir_option
 from shoal.model.exit_codes import ExitCode
 from shoal.model.units import format_bytes
 
 if TYPE_CHECKING:
-    from shoal.experiment.misfortune import Ground
+    from shoal.experiment.faults.fault_injection import Ground
     from shoal.experiment.placing import Placing
     from shoal.experiment.safety import Leave
     from shoal.experiment.spec import ExperimentSpec
     from shoal.model.result import Result
-    from shoal.systems.ivy import Progress as Start
+    from shoal.systems.apache.ivy import Progress as Start
 
 
 @click.command()
@@ -70,8 +70,8 @@ def run(
     shoal run mirror-correctness
     shoal run consistency --set producer.acks=1 --set source.engine=apache
     """
-    from shoal.cli.verdict import exit_code
-    from shoal.experiment.misfortune import check
+    from shoal.cli.shared.verdict import exit_code
+    from shoal.experiment.faults.fault_injection import check
     from shoal.experiment.presets import find, presets
     from shoal.experiment.safety import guarded
     from shoal.experiment.spec import load_variants
@@ -106,7 +106,7 @@ def _leave(
 def _run_all(specs: "list[ExperimentSpec]", runs_dir: Path, *, output: str) -> "list[Result]":
     """Every variant, on the clusters of the one before if it wants the same."""
     from shoal.cli.compare import show_side_by_side
-    from shoal.experiment.misfortune import prepared
+    from shoal.experiment.faults.fault_injection import prepared
     from shoal.experiment.placing import Placing
     from shoal.experiment.runs import summarise
 
@@ -170,7 +170,7 @@ def _report_start(progress: "Start") -> None:
 
 
 def _show(result: "Result", spec: "ExperimentSpec", *, output: str, run_dir: Path) -> None:
-    from shoal.cli.verdict import show_verdict
+    from shoal.cli.shared.verdict import show_verdict
 
     if output == "json":
         console.print_json(result.to_json())
@@ -190,7 +190,7 @@ def _show_groups(result: "Result") -> None:
     """Each group by itself: above stands the worst."""
     from rich.table import Table
 
-    from shoal.cli.verdict import shown_owed
+    from shoal.cli.shared.verdict import shown_owed
 
     table = Table("group", "verdict", "yield", "harvest", "duplication", "order", "p50", "p99")
     table.box = None

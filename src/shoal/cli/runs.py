@@ -6,9 +6,9 @@ import rich_click as click
 from rich.markup import escape
 from rich.table import Table
 
-from shoal.cli import console
 from shoal.cli.named_files import refusing_malformed_files
-from shoal.cli.options import output_option, runs_dir_option
+from shoal.cli.shared import console
+from shoal.cli.shared.options import output_option, runs_dir_option
 from shoal.experiment.runs import RunSummary, find_run, list_runs, read_json, remove_run
 
 VERDICT_STYLES = {"proven": "bold green", "violated": "bold red", "inconclusive": "bold yellow"}

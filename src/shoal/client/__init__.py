@@ -1,22 +1,20 @@
 """An asyncio client of any Kafka-protocol cluster; `Client` is where to begin.
 
-Modules, from the wire up: `connection` (a socket), `handshake` (versions, log-in), `pool`
-(connections), `core` (metadata, retries), then one for each kind of call: `fetching`,
-`producing`, `offsets`, `coordinators`, `group_offsets`, `admin`; above them `sessions` and
-`transactions` (numbered batches), `producer`, `consumer`, `membership` and `group_consumer`.
-Pure: `versions`, `metadata`, `delivery`, `transaction_state`, `isolation`, `assignors`,
-`group_protocol`, `nearest`, `backoff`, `codes`.
+From the wire up: `transport/` (sockets, log-in, versions, connections), `cluster/` (metadata,
+coordinators, which broker to ask and when to try again), then `produce/`, `consume/` and `groups/`,
+each with raw calls below and sessions, producers and consumers above. Modules whose docstring says
+`Pure` take answers and times, and do no I/O.
 """
 
 from shoal.client.client import Client
 from shoal.client.config import ClientConfig
-from shoal.client.consumer import Consumer, RawConsumer
-from shoal.client.group_consumer import GroupConsumer
-from shoal.client.group_offsets import GroupMember, OffsetCommit
-from shoal.client.producer import Producer, RawProducer
+from shoal.client.consume.consumer import Consumer, RawConsumer
+from shoal.client.groups.group_consumer import GroupConsumer
+from shoal.client.groups.group_offsets import GroupMember, OffsetCommit
+from shoal.client.produce.producer import Producer, RawProducer
+from shoal.client.produce.sessions import IdempotentSession
+from shoal.client.produce.transactions import TransactionalSession
 from shoal.client.results import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset, ProduceResult
-from shoal.client.sessions import IdempotentSession
-from shoal.client.transactions import TransactionalSession
 
 __all__ = [
     "EARLIEST",

@@ -15,11 +15,11 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
+from shoal.client.cluster.metadata import BrokerAddress
+from shoal.client.cluster.router import Core
 from shoal.client.codes import Code
-from shoal.client.coordinators import Coordinator, CoordinatorType
-from shoal.client.core import Core
 from shoal.client.errors import ConnectionLost, RequestTimedOut, error_for
-from shoal.client.metadata import BrokerAddress
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

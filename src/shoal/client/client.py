@@ -12,14 +12,15 @@ What each call promises stands in the module that does it: `fetching`, `producin
 from collections.abc import Mapping
 from functools import cached_property
 
-from shoal.client import appending, fetching, offsets, producing
 from shoal.client.admin import Admin
-from shoal.client.appending import Appended, Appendix
-from shoal.client.core import Core
-from shoal.client.fetching import Fetched, FetchLimits
-from shoal.client.pool import FETCH, PRODUCE
-from shoal.client.producing import Produced
+from shoal.client.cluster.router import Core
+from shoal.client.consume import offsets, raw_fetch
+from shoal.client.consume.raw_fetch import Fetched, FetchLimits
+from shoal.client.produce import compare_and_append, raw_produce
+from shoal.client.produce.compare_and_append import Appended, Appendix
+from shoal.client.produce.raw_produce import Produced
 from shoal.client.results import ListedOffset
+from shoal.client.transport.pool import FETCH, PRODUCE
 from shoal.model.topics import TopicPartition
 from shoal.wire.produce import Records
 
@@ -46,7 +47,7 @@ class Client(Core):
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
-        return await fetching.fetch(self, positions, limits=limits, channel=channel)
+        return await raw_fetch.fetch(self, positions, limits=limits, channel=channel)
 
     async def fetch_from(
         self,
@@ -69,7 +70,7 @@ class Client(Core):
         limits = self._limits(
             max_wait_ms, min_bytes, max_bytes, partition_max_bytes, isolation=isolation
         )
-        return await fetching.fetch_from(
+        return await raw_fetch.fetch_from(
             self, node_id, positions, limits=limits, channel=channel, rack_id=rack_id
         )
 
@@ -82,7 +83,7 @@ class Client(Core):
         transactional_id: str | None = None,
     ) -> Produced:
         """Whole batches as they are: one try, one request to each leader."""
-        return await producing.produce(
+        return await raw_produce.produce(
             self,
             batches,
             acks=self.config.acks if acks is None else acks,
@@ -101,7 +102,7 @@ class Client(Core):
         channel: str = PRODUCE,
     ) -> Produced:
         """Whole batches as they are, in one request to one broker."""
-        return await producing.produce_to(
+        return await raw_produce.produce_to(
             self,
             node_id,
             batches,
@@ -115,7 +116,7 @@ class Client(Core):
         self, wishes: Mapping[TopicPartition, Appendix], *, timeout_ms: int | None = None
     ) -> Appended:
         """Append at given offsets where logs end as expected; Kafka Lite only. One try."""
-        return await appending.compare_and_append(self, wishes, timeout_ms=timeout_ms)
+        return await compare_and_append.compare_and_append(self, wishes, timeout_ms=timeout_ms)
 
     async def list_offsets(
         self, asked: Mapping[TopicPartition, int], *, isolation: str | None = None

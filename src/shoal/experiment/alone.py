@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.client import Client
-from shoal.client.metadata import ClusterMetadata
+from shoal.client.cluster.metadata import ClusterMetadata
 from shoal.client.results import EARLIEST, LATEST
 from shoal.experiment.run import surroundings
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FORMAT
 from shoal.runtime.processes import machine_clock
 from shoal.runtime.tasks import run_awaited
-from shoal.workload.compacted import compacted_topics
-from shoal.workload.consumer import ConsumerSummary, consume
 from shoal.workload.control import LocalControl
 from shoal.workload.envelope import topic_code, topic_hash
-from shoal.workload.ledger import (
+from shoal.workload.receive.compacted import compacted_topics
+from shoal.workload.receive.consumer import ConsumerSummary, consume
+from shoal.workload.record.ledger import (
     RUN_FILE,
     CommitLog,
     create_run,
@@ -42,8 +42,8 @@ from shoal.workload.ledger import (
     read_plan,
     update_run,
 )
-from shoal.workload.producer import ProducerSummary, produce, writer_of
-from shoal.workload.recorder import Recorder
+from shoal.workload.record.recorder import Recorder
+from shoal.workload.send.producer import ProducerSummary, produce, writer_of
 from shoal.workload.specs import ConsumerSpec, ProducedTopic, ProducerSpec, StartingPoint
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from shoal.experiment.spec import (
 )
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.records import decode_records, encode_batch
+from shoal.wire.records.records import decode_records, encode_batch
 
 PARTITIONS = 4
 SIZE_BYTES = 512

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shoal.audit.thresholds import hold, parse
+from shoal.audit.result.thresholds import hold, parse
 from shoal.experiment.plan import Addresses
 from shoal.experiment.run import Place, Progress, Trouble, Watch, run_workload
 from shoal.experiment.runs import read_json

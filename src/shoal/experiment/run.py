@@ -28,8 +28,8 @@ from shoal.experiment.plan import Addresses, Beginnings
 from shoal.experiment.runs import driver_identity, read_json
 from shoal.experiment.spec import ExperimentSpec
 from shoal.experiment.topics import prepare_topics, with_existing_topics
-from shoal.mirror.positions import read_positions
-from shoal.mirror.re_encoded import read_re_encoded
+from shoal.mirror.offsets.positions import read_positions
+from shoal.mirror.offsets.re_encoded import read_re_encoded
 from shoal.model.errors import SystemFailure
 from shoal.runtime.processes import machine_clock
 from shoal.systems.mirror_kinds import RE_ENCODED_FILE, Route, Wishes, make_mirror
@@ -38,7 +38,7 @@ from shoal.workers.placement import Placement
 from shoal.workers.processes import ProcessPlacement
 from shoal.workers.supervision import Phase
 from shoal.workers.supervisor import RunState, Supervisor
-from shoal.workload.ledger import RUN_FILE, LedgerWriter, create_run, update_run
+from shoal.workload.record.ledger import RUN_FILE, LedgerWriter, create_run, update_run
 from shoal.workload.specs import ProducerSpec
 
 # Generous: loading what is compiled takes a busy machine long.

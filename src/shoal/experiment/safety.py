@@ -3,7 +3,7 @@
 Rules:
 - It writes only to topics that it makes, or to the one canary topic that the user named.
 - It does no faults there, unless the user allowed them; which ones could be done at all is
-  another matter (`shoal.experiment.misfortune.check`).
+  another matter (`shoal.experiment.faults.fault_injection.check`).
 - Caps on rate and bytes hold whatever the file says: the lower of both counts.
 """
 

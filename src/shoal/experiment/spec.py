@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.audit import thresholds
+from shoal.audit.result import thresholds
 from shoal.faults import timeline, zones
 from shoal.faults.timeline import Timeline
 from shoal.faults.zones import Zones
@@ -29,11 +29,11 @@ from shoal.model.errors import ConfigError, UsageError
 from shoal.model.promises import FIDELITIES, PROMISED_DELIVERIES
 from shoal.model.serialised import arguments_of, names_of
 from shoal.model.tables import Table, read_toml
+from shoal.systems.apache.jars import OLDEST_KAFKA
 from shoal.systems.clusters import ENGINES
-from shoal.systems.jars import OLDEST_KAFKA
 from shoal.systems.mirrors import DELIVERIES, KINDS, MODES
 from shoal.workload.envelope import smallest_message
-from shoal.workload.schedule import HIGHEST_RATE_PER_S
+from shoal.workload.send.schedule import HIGHEST_RATE_PER_S
 from shoal.workload.specs import ConsumerSpec, FetchSettings, ProducerSpec
 
 MAX_PARTITIONS: Final = 10_000

@@ -23,7 +23,7 @@ from shoal.experiment.spec import ExperimentSpec
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.systems.mirror_kinds import own_groups, own_topics
-from shoal.workload.compacted import compacted_topics
+from shoal.workload.receive.compacted import compacted_topics
 
 # Test data must not expire under the judge's eyes.
 _KEPT_FOR_GOOD: Final = {"retention.ms": "-1", "retention.bytes": "-1"}

@@ -25,10 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from shoal.lite.cluster_folder import ClusterFolder
-from shoal.lite.configs import check_properties
-from shoal.lite.controller.profiles import check_profile
-from shoal.lite.spec import (
+from shoal.lite.base.configs import check_properties
+from shoal.lite.base.spec import (
     ANY_HOST,
     MOST_BROKERS,
     READY_PATIENCE_S,
@@ -36,7 +34,9 @@ from shoal.lite.spec import (
     SupervisorSpec,
     check_advertised,
 )
-from shoal.lite.trace.shiviz import merged_trace
+from shoal.lite.metadata.rules.profiles import check_profile
+from shoal.lite.nodes.cluster_folder import ClusterFolder
+from shoal.lite.testing.trace.shiviz import merged_trace
 from shoal.model.errors import SystemFailure, UnreachableError, UsageError
 from shoal.model.nodes import Node
 from shoal.model.serialised import from_plain
@@ -122,7 +122,8 @@ class LiteCluster:
         `broker.rack` is dealt out to the brokers in turn.
 
         `profile` says how many replicas must have a record before it is acknowledged: strict,
-        default or available, see `shoal.lite.controller.profiles`. What is not said is as it was
+        default or available, see `shoal.lite.metadata.rules.profiles`. What is not said is as it
+        was
         when the folder was last used; in a new one there is one broker. A folder that has more
         brokers than are asked for is started with all of them.
 
@@ -187,7 +188,7 @@ class LiteCluster:
             trace=self._trace,
         )
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "shoal.lite.supervisor"],
+            [sys.executable, "-P", "-m", "shoal.lite.nodes.supervisor"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -311,7 +312,7 @@ class LiteCluster:
         return {node.id: folder.broker(node.id) for node in self.status()}
 
     def merged_trace(self) -> str:
-        """What was traced so far, as ShiViz reads it; see `shoal.lite.trace`."""
+        """What was traced so far, as ShiViz reads it; see `shoal.lite.testing.trace`."""
         return merged_trace(self.directory)
 
     # What can be done to brokers

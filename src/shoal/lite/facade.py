@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from shoal.client.admin import NewTopic
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.consumer import RawBatch, RawConsumer
+from shoal.client.consume.consumer import RawBatch, RawConsumer
 from shoal.client.errors import (
     ClientClosed,
     ConnectionLost,
@@ -45,14 +45,14 @@ from shoal.client.errors import (
     RequestTimedOut,
     error_for,
 )
-from shoal.client.pool import CONTROL
+from shoal.client.produce.sessions import IdempotentSession
 from shoal.client.results import EARLIEST, LATEST, ProduceResult
-from shoal.client.sessions import IdempotentSession
+from shoal.client.transport.pool import CONTROL
 from shoal.model.errors import ClientError, UnreachableError, UsageError
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import report_unhandled_errors, run_awaited, start_thread
 from shoal.wire.batch import iter_batches
-from shoal.wire.records import Record, decode_records, encode_batch
+from shoal.wire.records.records import Record, decode_records, encode_batch
 
 DEFAULT_TOPIC = "messages"
 _INT_MAX = (1 << 31) - 1

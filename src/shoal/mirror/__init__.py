@@ -1,7 +1,7 @@
 """The mirror: record batches from one cluster to another as they are, headers rewritten.
 
     source ──fetch──► sieve (aborted, control) ──► handler ──► rewrite (header) ──produce──► target
-                      └────────── core: pure, one state machine per partition ──────────┘
+                      └────── copy.partition: pure, one state machine per partition ─────┘
 
 Needs no numpy, no Arrow and no Spark.
 """

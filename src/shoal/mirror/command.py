@@ -23,9 +23,9 @@ from typing import Final
 
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.control import MirrorControl
-from shoal.mirror.copier import Copier
+from shoal.mirror.copy.intake import Counts
 from shoal.mirror.flow import Flow, MakeHands, OnStatus
-from shoal.mirror.intake import Counts
+from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
 from shoal.model.errors import ShoalError
 from shoal.runtime.tasks import keep_running, report_unhandled_errors, run_awaited, run_once

@@ -1,7 +1,8 @@
 """What a mirror is told: two clusters, topics, and what happens on the way.
 
 A `MirrorConfig` that exists makes sense by itself; whether the clusters and topics are there is
-found out at the start (`shoal.mirror.topics`). `shoal.mirror.properties` makes one, or several,
+found out at the start (`shoal.mirror.mm2.topics`). `shoal.mirror.mm2.properties` makes one, or
+several,
 of a file that MirrorMaker 2 reads.
 """
 
@@ -10,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from shoal.mirror.beginning import start_timestamp
-from shoal.mirror.checkpoints import check_name
-from shoal.mirror.deep import CODECS, KEEP, DeepRules
-from shoal.mirror.modes import DELIVERIES
-from shoal.mirror.naming import Naming
-from shoal.mirror.patterns import (
+from shoal.mirror.copy.delivery.names import DELIVERIES
+from shoal.mirror.copy.rebatch import CODECS, KEEP, DeepRules
+from shoal.mirror.mm2.naming import Naming
+from shoal.mirror.mm2.patterns import (
     CONFIGS_EXCLUDE,
     GROUPS_EXCLUDE,
     TOPICS_EXCLUDE,
     Patterns,
     Selection,
 )
+from shoal.mirror.offsets.checkpoints import check_name
+from shoal.mirror.run.start_position import start_timestamp
 from shoal.model.errors import ConfigError
 from shoal.model.serialised import FormatMismatch, from_plain, to_plain
 
@@ -74,7 +75,7 @@ class TopicRules:
 class CopyRules:
     """How batches are copied, and what happens when one cannot be."""
 
-    # Pass batches on unopened; where not, records are taken apart (`shoal.mirror.deep`).
+    # Pass batches on unopened; where not, records are taken apart (`shoal.mirror.copy.rebatch`).
     use_raw_bytes: Annotated[bool, "use_raw_bytes"] = True
     # The two sides of it by themselves, as KIP-712 names them; None follows `use_raw_bytes`.
     fetch_raw_bytes: Annotated[bool | None, "fetch_raw_bytes"] = None
@@ -151,9 +152,10 @@ class MirrorConfig:
     topics: Annotated[tuple[str, ...], "topics"]  # names or regular expressions
     # Under which a mirror finds its own work again on the target.
     name: Annotated[str, "name"] = "default"
-    # One of `DELIVERIES`: see `shoal.mirror.delivery`.
+    # One of `DELIVERIES`: see `shoal.mirror.copy.delivery.choice`.
     delivery: Annotated[str, "delivery"] = "idempotent"
-    # Where partitions begin that this mirror has not copied before: see `shoal.mirror.beginning`.
+    # Where partitions begin that this mirror has not copied before: see
+    # `shoal.mirror.run.start_position`.
     start: Annotated[str, "start"] = "earliest"
     handler: Annotated[str | None, "handler"] = None
     # Where to write down, now and then and at the end, how far it came.

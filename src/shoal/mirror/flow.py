@@ -18,16 +18,16 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from shoal.client.client import Client
-from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.copier import Copier
-from shoal.mirror.heartbeats import Heartbeats
-from shoal.mirror.log_starts import LogStarts
-from shoal.mirror.positions import write_positions
+from shoal.mirror.mm2.heartbeats import Heartbeats
+from shoal.mirror.mm2.topics import TopicPlan, Topics
+from shoal.mirror.offsets.positions import write_positions
 from shoal.mirror.routes import Route
+from shoal.mirror.run.clients import both_clients
+from shoal.mirror.run.copier import Copier
 from shoal.mirror.status import MirrorStatus
-from shoal.mirror.topics import TopicPlan, Topics
 from shoal.mirror.translation import GroupSync, Translator
+from shoal.mirror.watch.log_starts import LogStarts
 from shoal.model.errors import LedgerError, ShoalError
 from shoal.runtime.tasks import keep_running, log_only, record_failure, run_once
 

@@ -3,10 +3,11 @@
 A handler is called as `handler(partition, batch)` with the `TopicPartition` of the source and
 
 raw     the `shoal.wire.batch.Batch` as the source stores it, compressed; it returns that batch, or
-        another one, or the bytes of one (`shoal.wire.records.encode_batch` makes them) with at
+        another one, or the bytes of one (`shoal.wire.records.records.encode_batch` makes them)
+        with at
         least one record and no gaps;
 deep    (`use.raw.bytes=false`) the records of a batch as `RecordColumns`; it returns those, also
-        after it has changed them, or others, or a list of `shoal.wire.records.Record`;
+        after it has changed them, or others, or a list of `shoal.wire.records.records.Record`;
 
 or None, to drop the batch. Batches of a partition come in order. Aborted and control batches do
 not come at all. A mirror that goes on after a kill calls it again for batches that it has seen
@@ -23,7 +24,7 @@ from typing import Any, Self
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.records import Header, Record
+from shoal.wire.records.records import Header, Record
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
-from shoal.mirror.core import PartitionMirror
-from shoal.mirror.delivery import Chosen
-from shoal.mirror.intake import Counts
+from shoal.mirror.copy.delivery.choice import Chosen
+from shoal.mirror.copy.intake import Counts
+from shoal.mirror.copy.partition import PartitionMirror
 from shoal.mirror.routes import Route
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.serialised import from_plain, to_plain

@@ -6,7 +6,8 @@
         place = translator.translate(TopicPartition("orders", 0), 1234)
 
 Rules:
-- The answer is exact (`shoal.mirror.offset_map`), also where source and target offsets differ,
+- The answer is exact (`shoal.mirror.offsets.offset_map`), also where source and target offsets
+differ,
   and None while the mirror has not come that far. Nothing is written, nowhere.
 - By compare-and-append offsets are kept, so they are their own translation.
 - A map is of one generation of a topic. A target topic that was created again has none before its
@@ -22,15 +23,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shoal.client.client import Client
-from shoal.client.coordinators import Coordinator, CoordinatorType
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
 from shoal.client.errors import ClientError
-from shoal.client.group_listing import list_groups
-from shoal.client.group_offsets import OffsetCommit, commit_offsets, committed_offsets
+from shoal.client.groups.group_listing import list_groups
+from shoal.client.groups.group_offsets import OffsetCommit, commit_offsets, committed_offsets
 from shoal.client.results import EARLIEST
-from shoal.mirror.checkpoints import Checkpoint, CheckpointTopic
-from shoal.mirror.modes import COMPARE_AND_APPEND
-from shoal.mirror.offset_map import OffsetMap
-from shoal.mirror.patterns import Selection
+from shoal.mirror.copy.delivery.names import COMPARE_AND_APPEND
+from shoal.mirror.mm2.patterns import Selection
+from shoal.mirror.offsets.checkpoints import Checkpoint, CheckpointTopic
+from shoal.mirror.offsets.offset_map import OffsetMap
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.generations import has_other_id

@@ -30,18 +30,18 @@ from typing import Annotated, Final, NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
+from shoal.client.consume.isolation import Sieve, Standing
 from shoal.client.errors import ClientError, error_for
-from shoal.client.isolation import Sieve, Standing
 from shoal.client.results import EARLIEST, LATEST
-from shoal.mirror.naming import Naming
+from shoal.mirror.mm2.naming import Naming
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.copies import find_copies
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import TIMESTAMP_TYPE_BIT, Batch
 from shoal.wire.errors import CorruptBatch
-from shoal.wire.message_sets import read_batches
-from shoal.wire.records import Record, decode_records
+from shoal.wire.records.message_sets import read_batches
+from shoal.wire.records.records import Record, decode_records
 
 # How long a partition may take to tell its offsets before it counts as not available.
 ANSWER_S: Final = 10.0

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from shoal.audit.conclude import Evidence, conclude
-from shoal.audit.folder import Ledger, open_ledger
-from shoal.audit.judge import Sizes, examine
+from shoal.audit.audit import Sizes, examine
 from shoal.audit.plan import plan_cells
+from shoal.audit.read.folder import Ledger, open_ledger
+from shoal.audit.result.conclude import Evidence, conclude
 from shoal.model.result import Result
 from shoal.pipeline.cells import run_on
 from shoal.pipeline.frames import MOST_READS_PER_ROW, Frames, reads_per_row

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from shoal.model.errors import LedgerError, ShoalError, SystemFailure
 
 if TYPE_CHECKING:
+    from shoal.audit.context import Setting
     from shoal.audit.parts import Part
-    from shoal.audit.setting import Setting
     from shoal.audit.tasks import Task
 
 FORMAT: Final = "shoal-audit-cells"
@@ -67,7 +67,7 @@ class _CellReader(DataSourceReader):
         return [_Work(number, task, self._setting) for number, task in enumerate(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from shoal.audit.judge import judge_task
+        from shoal.audit.audit import judge_task
         from shoal.audit.memory import spare_what_is_loaded
         from shoal.audit.parts import to_record_batch
 
@@ -105,7 +105,7 @@ def cause_of(error: PySparkException) -> ShoalError:
 
 def warm_up(session: SparkSession) -> None:
     """Run a task without work: the first one pays for Spark's SQL engine and Python workers."""
-    from shoal.audit.setting import Setting
+    from shoal.audit.context import Setting
     from shoal.audit.tasks import LedgerWalk
 
     nothing = Setting(run="", promises={}, has_mirror=False, groups=())

@@ -26,10 +26,10 @@ from shoal.pipeline.cells import cause_of, packed, run_on, unpacked
 
 if TYPE_CHECKING:
     from shoal.audit.arrays import Ints
-    from shoal.audit.folder import Ledger
+    from shoal.audit.context import Setting
     from shoal.audit.parts import Part
-    from shoal.audit.read import Held, Piece
-    from shoal.audit.setting import Setting
+    from shoal.audit.read.folder import Ledger
+    from shoal.audit.read.read import Held, Piece
     from shoal.audit.tasks import MessageCell, Task
 
 FORMAT: Final = "shoal-ledger-rows"
@@ -102,7 +102,7 @@ class _RowReader(DataSourceReader):
 def _rows(table: str, piece: "Piece", cells: list[tuple[int, int]]) -> Any:
     import numpy as np
 
-    from shoal.audit.read import POSITION, Vocabulary, Within, read_rows
+    from shoal.audit.read.read import POSITION, Vocabulary, Within, read_rows
 
     words = Vocabulary()
     names = [name for name, _ in TABLES[table]]
@@ -167,7 +167,7 @@ class Frames:
         return [0, *(int(cut) for cut in np.unique(numbers[places]) if cut > 0)]
 
     def _sequences(self, place: int) -> "Ints":
-        from shoal.audit.read import Vocabulary, read_rows
+        from shoal.audit.read.read import Vocabulary, read_rows
 
         tables = [(table, group) for table in _TABLES for group in self.ledger.tables[table]]
         table, group = tables[place]
@@ -248,7 +248,7 @@ def _judging(by_low: dict[int, dict[int, str]], setting: str) -> Any:
     # An aggregate, by its type hints, of which pyspark's own types do not know yet.
     @arrow_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def judge(cell: pa.Array, *columns: pa.Array) -> bytes:
-        from shoal.audit.judge import judge_task
+        from shoal.audit.audit import judge_task
         from shoal.audit.parts import to_record_batch
 
         rows = pa.table([cell, *columns], names=[*_KEYS, *_COLUMNS])
@@ -272,7 +272,7 @@ def _held(rows: Any, table: str) -> "Held":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from shoal.audit.read import Held
+    from shoal.audit.read.read import Held
 
     own = rows.filter(pc.equal(rows["table"], table)).sort_by("position")
     names: list[str] = []

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from shoal.model.ledger import NO_INCARNATION, OUTCOMES, TABLES, UNKNOWN
-from shoal.workload.ledger import Run, open_run
+from shoal.workload.record.ledger import Run, open_run
 
 NAME = ("producer", "incarnation", "topic", "lane", "sequence")
 

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.audit.conclude import Evidence
+from shoal.audit.result.conclude import Evidence
 from shoal.model.result import Result
 
 Row = tuple[Any, ...]

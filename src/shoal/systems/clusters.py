@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from shoal.model.errors import ConfigError, UsageError
 from shoal.model.nodes import Node
-from shoal.systems.ivy import Progress, Report
+from shoal.systems.apache.ivy import Progress, Report
 
 ENGINES = ("lite", "apache")
 
@@ -101,7 +101,7 @@ def make_cluster(
     chosen = dict(properties or {})
     if engine == "apache":
         # Imported here so that whoever uses one engine does not load the other.
-        from shoal.systems.apache import ApacheCluster
+        from shoal.systems.apache.apache import ApacheCluster
 
         if profile is not None:
             raise ConfigError(

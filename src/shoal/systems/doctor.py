@@ -23,7 +23,9 @@ from shoal.model.errors import ShoalError
 from shoal.model.units import format_bytes
 from shoal.runtime import paths
 from shoal.runtime.java import find_java
-from shoal.systems import clocks, jars, ports
+from shoal.systems import clocks
+from shoal.systems.apache import jars
+from shoal.systems.processes import ports
 
 State = Literal["ok", "warn", "missing"]
 

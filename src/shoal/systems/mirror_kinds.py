@@ -23,11 +23,11 @@ import javaproperties
 
 from shoal.model.errors import SystemFailure
 from shoal.runtime.java import find_java
-from shoal.systems.apache_files import class_path, logging_options
-from shoal.systems.ivy import Report
-from shoal.systems.jars import MM1_KAFKA, NEWEST_KAFKA, fetch_jars, fetch_mirror_jars
-from shoal.systems.meters import Usage
+from shoal.systems.apache.files import class_path, logging_options
+from shoal.systems.apache.ivy import Report
+from shoal.systems.apache.jars import MM1_KAFKA, NEWEST_KAFKA, fetch_jars, fetch_mirror_jars
 from shoal.systems.mirrors import Mirror, ProcessMirror
+from shoal.systems.processes.meters import Usage
 
 # In the run's folder: which batches our mirror packed anew.
 RE_ENCODED_FILE: Final = "mirror-re-encoded.jsonl"

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 import psutil
 
 from shoal.model.errors import SystemFailure, UsageError
-from shoal.systems.guarded import GuardedProcess, last_words
-from shoal.systems.meters import Meter, Usage, tree_of
+from shoal.systems.processes.guarded import GuardedProcess, last_words
+from shoal.systems.processes.meters import Meter, Usage, tree_of
 
 KINDS: Final = ("shoal", "mm2", "mm1", "external", "none")
 MODES: Final = ("shallow", "deep")

@@ -22,8 +22,8 @@ Rules of this file:
 import struct
 from collections.abc import Iterator
 
-from shoal.wire.crc import crc32c, shift
 from shoal.wire.errors import CorruptBatch, Malformed, Unencodable
+from shoal.wire.records.crc import crc32c, shift
 
 HEADER_SIZE = 61
 MAGIC = 2
@@ -48,7 +48,7 @@ TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
 # Ours, where Kafka has nothing: this batch was written together with the next one, and neither
-# counts without the other. See `shoal.lite.log.units`.
+# counts without the other. See `shoal.lite.storage.units`.
 CONTINUED_BIT = 1 << 7
 # What a stored batch has from its broker or from a transaction, and a producer may not send on.
 # The delete horizon, if kept, would let tombstones vanish early.
@@ -137,7 +137,7 @@ class Batch:
 
     @property
     def codec(self) -> int:
-        """The number of the compression; `shoal.wire.compression.Codec` names it."""
+        """The number of the compression; `shoal.wire.records.compression.Codec` names it."""
         return self.attributes & CODEC_MASK
 
     @property

@@ -23,14 +23,14 @@ from typing import Final
 
 from shoal.client.client import Client
 from shoal.client.errors import ClientError
-from shoal.mirror.clients import both_clients
 from shoal.mirror.config import MirrorConfig
-from shoal.mirror.copier import Copier
+from shoal.mirror.copy.intake import Counts
 from shoal.mirror.copy.throttle import divide_limit
 from shoal.mirror.flow import COMPARE_IDS_EVERY_S
-from shoal.mirror.intake import Counts
 from shoal.mirror.routes import Route
-from shoal.mirror.starting import Starter
+from shoal.mirror.run.clients import both_clients
+from shoal.mirror.run.copier import Copier
+from shoal.mirror.run.start import Starter
 from shoal.mirror.status import MirrorStatus, total
 from shoal.model.errors import ShoalError, SystemFailure
 from shoal.model.topics import TopicPartition

@@ -27,7 +27,7 @@ from shoal.workers.specs import Assignment, Json, Role
 
 if TYPE_CHECKING:
     from shoal.mirror.status import MirrorStatus
-    from shoal.workload.recorder import Recorder
+    from shoal.workload.record.recorder import Recorder
 
 # What a worker does between its lease and its end.
 Work = Callable[[Assignment, WorkerControl], Awaitable[None]]
@@ -47,8 +47,8 @@ def work_of(role: Role) -> RoleWork:
 
 async def _produce(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.client.client import Client
-    from shoal.workload.ledger import earlier_incarnation, first_free_numbers, read_commits
-    from shoal.workload.producer import produce
+    from shoal.workload.record.ledger import earlier_incarnation, first_free_numbers, read_commits
+    from shoal.workload.send.producer import produce
     from shoal.workload.specs import ProducerSpec
 
     spec = ProducerSpec.from_json(_part(assignment, "spec"))
@@ -70,7 +70,7 @@ async def _produce(assignment: Assignment, control: WorkerControl) -> None:
 
 async def _consume(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.client.client import Client
-    from shoal.workload.consumer import consume
+    from shoal.workload.receive.consumer import consume
     from shoal.workload.specs import ConsumerSpec
 
     spec = ConsumerSpec.from_json(_part(assignment, "spec"))
@@ -81,7 +81,7 @@ async def _consume(assignment: Assignment, control: WorkerControl) -> None:
 
 async def _scan(assignment: Assignment, control: WorkerControl) -> None:
     from shoal.client.client import Client
-    from shoal.workload.scan import scan
+    from shoal.workload.receive.scan import scan
     from shoal.workload.specs import ScanSpec
 
     spec = ScanSpec.from_json(_part(assignment, "spec"))
@@ -113,7 +113,7 @@ async def _mirror(assignment: Assignment, control: WorkerControl) -> None:
 
 @asynccontextmanager
 async def _recorded(assignment: Assignment, control: WorkerControl) -> "AsyncIterator[Recorder]":
-    from shoal.workload.recorder import Recorder
+    from shoal.workload.record.recorder import Recorder
 
     recorder = Recorder(
         Path(assignment.run_dir),
@@ -139,7 +139,7 @@ def _part(assignment: Assignment, name: str) -> Json:
 def _load_workload() -> None:
     from shoal.workers.warm_up import write_and_read_a_message
 
-    for name in ("producer", "consumer", "rows"):
+    for name in ("send.producer", "receive.consumer", "record.rows"):
         import_module(f"shoal.workload.{name}")
     write_and_read_a_message()
 

@@ -40,7 +40,7 @@ from shoal.workers.supervision import (
     StartWorker,
     Supervision,
 )
-from shoal.workload.ledger import CommitLog
+from shoal.workload.record.ledger import CommitLog
 
 _log = logging.getLogger(__name__)
 

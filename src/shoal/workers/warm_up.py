@@ -8,10 +8,10 @@ import numpy as np
 
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch
-from shoal.wire.columns import encode_columns
+from shoal.wire.records.columns import encode_columns
 from shoal.workload.envelope import Envelope
 from shoal.workload.envelope_columns import MessageWriter
-from shoal.workload.reading import FoundBatch, LogReader
+from shoal.workload.receive.reading import FoundBatch, LogReader
 
 
 def write_and_read_a_message() -> None:

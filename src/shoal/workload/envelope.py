@@ -41,8 +41,8 @@ from typing import NamedTuple
 
 from shoal.model.errors import UsageError
 from shoal.model.runs import run_hash
-from shoal.wire.crc import crc32c
-from shoal.wire.records import append_headers
+from shoal.wire.records.crc import crc32c
+from shoal.wire.records.records import append_headers
 
 BLOCK_START = b"SL"
 VERSION_AT = len(BLOCK_START)

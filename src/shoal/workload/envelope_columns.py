@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.model.errors import UsageError
 from shoal.model.runs import name_by_hash, run_hash
-from shoal.wire.columns import ByteColumn, RecordColumns
+from shoal.wire.records.columns import ByteColumn, RecordColumns
 from shoal.workload import kernels
 from shoal.workload.envelope import (
     BLOCK_START,
@@ -28,8 +28,8 @@ from shoal.workload.envelope import (
     topic_code,
     topic_hash,
 )
-from shoal.workload.keys import KEY_PREFIX, first_of_key, lane_keys, own_key_start
-from shoal.workload.payload import POOL_BYTES, RANDOM, Payload, payload_pool
+from shoal.workload.send.keys import KEY_PREFIX, first_of_key, lane_keys, own_key_start
+from shoal.workload.send.payload import POOL_BYTES, RANDOM, Payload, payload_pool
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Ints = np.ndarray[Any, np.dtype[np.int32]]

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.controller import Controller, ControllerSettings
-from shoal.lite.controller.records import BrokerRecord, PartitionRecord
-from shoal.lite.controller.requests import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.records import BrokerRecord, PartitionRecord
+from shoal.lite.metadata.data.requests import (
     AllocateProducerIds,
     BrokersDied,
     Heartbeat,
@@ -17,7 +16,8 @@ from shoal.lite.controller.requests import (
     Request,
     UnregisterBroker,
 )
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
 from shoal.model.topics import TopicPartition
 from support.controller_cluster import SESSION_MS, ControllerCluster
 

@@ -10,19 +10,19 @@ from uuid import UUID
 
 import pytest
 
-from shoal.client.connection import connect
 from shoal.client.errors import ConnectionLost
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.host import ControllerHost
-from shoal.lite.controller.link import ControllerLink
-from shoal.lite.controller.records import Record
-from shoal.lite.controller.requests import CreateTopic, Heartbeat, NewTopic, RegisterBroker
-from shoal.lite.controller.state import ClusterState
-from shoal.lite.dial import Peer
-from shoal.lite.embedded import format_alone
+from shoal.client.transport.connection import connect
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.dial import Peer
+from shoal.lite.metadata.data.records import Record
+from shoal.lite.metadata.data.requests import CreateTopic, Heartbeat, NewTopic, RegisterBroker
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.server.host import ControllerHost
+from shoal.lite.metadata.server.link import ControllerLink
+from shoal.lite.nodes.embedded_controller import format_alone
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
-from shoal.lite.raft.storage import format_storage
-from shoal.systems.ports import free_ports
+from shoal.lite.raft.storage.storage import format_storage
+from shoal.systems.processes.ports import free_ports
 
 CLUSTER = "east"
 HOST = "127.0.0.1"

@@ -5,22 +5,22 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands
-from shoal.lite.controller.controller import ControllerSettings
-from shoal.lite.controller.node import ControllerNode
-from shoal.lite.controller.requests import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.requests import (
     AllocateProducerIds,
     CreateTopic,
     Heartbeat,
     NewTopic,
     RegisterBroker,
 )
-from shoal.lite.embedded import format_alone
+from shoal.lite.metadata.rules import commands
+from shoal.lite.metadata.rules.controller import ControllerSettings
+from shoal.lite.metadata.server.node import ControllerNode
+from shoal.lite.nodes.embedded_controller import format_alone
 from shoal.lite.raft.actions import StorageAction
 from shoal.lite.raft.errors import StorageFailed
 from shoal.lite.raft.messages import FetchRequest, FetchResponse, Message
-from shoal.lite.raft.storage import FileStorage
+from shoal.lite.raft.storage.storage import FileStorage
 from shoal.model.errors import SystemFailure
 
 TOPIC_ID = UUID(int=7)

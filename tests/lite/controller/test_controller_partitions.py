@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import requests
-from shoal.lite.controller.profiles import PROFILES, profile_properties
-from shoal.lite.controller.requests import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.requests import (
     AlterConfigs,
     AlterPartitions,
     ConfigChange,
@@ -23,7 +22,8 @@ from shoal.lite.controller.requests import (
     Reassign,
     ReportLogEnds,
 )
-from shoal.lite.controller.state import ALL_BROKERS, BROKER, TOPIC
+from shoal.lite.metadata.data.state import ALL_BROKERS, BROKER, TOPIC
+from shoal.lite.metadata.rules.profiles import PROFILES, profile_properties
 from shoal.model.errors import UsageError
 from shoal.model.topics import TopicPartition
 from support.controller_cluster import FIRST, ControllerCluster

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.placement import drain, place, share
-from shoal.lite.controller.records import BrokerRecord, PartitionRecord, TopicRecord
-from shoal.lite.controller.requests import CreatePartitions, Reassign
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.records import BrokerRecord, PartitionRecord, TopicRecord
+from shoal.lite.metadata.data.requests import CreatePartitions, Reassign
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.placement import drain, place, share
 from shoal.model.topics import TopicPartition
 from support.controller_cluster import ControllerCluster
 

@@ -11,10 +11,9 @@ from random import Random
 
 import pytest
 
-from shoal.lite.codes import Refused
-from shoal.lite.controller.partitions import choose, ordered
-from shoal.lite.controller.records import PartitionRecord
-from shoal.lite.controller.requests import (
+from shoal.lite.base.codes import Refused
+from shoal.lite.metadata.data.records import PartitionRecord
+from shoal.lite.metadata.data.requests import (
     SET,
     AlterConfigs,
     ConfigChange,
@@ -23,8 +22,9 @@ from shoal.lite.controller.requests import (
     ReportFailures,
     ShrinkInSync,
 )
-from shoal.lite.controller.state import TOPIC, ClusterState
-from shoal.lite.controller.status import why_offline
+from shoal.lite.metadata.data.state import TOPIC, ClusterState
+from shoal.lite.metadata.data.status import why_offline
+from shoal.lite.metadata.rules.partitions import choose, ordered
 from shoal.model.topics import TopicPartition
 from support.controller_data import DataCluster
 
@@ -289,7 +289,7 @@ def test_sabotage_is_found(
     # What the rules of the metadata alone see is too easy: here the data must show it.
     monkeypatch.setattr("support.controller_cluster.check_change", lambda *_: None)
     monkeypatch.setattr("support.controller_cluster.check_state", lambda *_: None)
-    monkeypatch.setattr(f"shoal.lite.controller.{target}", sabotage)
+    monkeypatch.setattr(f"shoal.lite.metadata.rules.{target}", sabotage)
 
     def search() -> None:
         for seed in range(HISTORIES):

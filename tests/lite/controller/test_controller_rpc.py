@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import requests, rpc
-from shoal.lite.controller.records import PartitionRecord
-from shoal.lite.controller.values import decode_value, encode_value
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data import requests, rpc
+from shoal.lite.metadata.data.records import PartitionRecord
+from shoal.lite.metadata.data.values import decode_value, encode_value
 from shoal.lite.raft import wire
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller import commands, requests
-from shoal.lite.controller.records import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.records import (
     BrokerRecord,
     BrokerRemovedRecord,
     ClusterRecord,
@@ -23,11 +23,9 @@ from shoal.lite.controller.records import (
     decode_record,
     encode_record,
 )
-from shoal.lite.controller.requests import (
-    ConfigChange,
-    NewTopic,
-)
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.metadata.data.requests import ConfigChange, NewTopic
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules import commands
 
 TOPIC_ID = UUID(int=7)
 RECORDS: list[Record] = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.controller.founding import Contradicted, Draft, Founder
-from shoal.lite.controller.requests import Introduction
-from shoal.lite.log.files import DamagedFile
+from shoal.lite.metadata.data.requests import Introduction
+from shoal.lite.metadata.server.founding import Contradicted, Draft, Founder
+from shoal.lite.storage.files import DamagedFile
 from shoal.model.errors import SystemFailure
 
 IDS = (1, 2, 3)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.coordinator import NewRecord
 from shoal.lite.coordinator.topics import partition_of
-from shoal.lite.log.header import unpack_header
-from shoal.wire.records import ControlType, Record, encode_batch, encode_control_batch
+from shoal.lite.storage.header import unpack_header
+from shoal.wire.records.records import ControlType, Record, encode_batch, encode_control_batch
 from support.client_waiting import eventually
 from support.coordinator_parts import Ledger, Stage
 

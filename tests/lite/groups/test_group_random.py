@@ -5,10 +5,10 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.groups.group import State
-from shoal.lite.groups.machine import Groups
-from shoal.lite.groups.messages import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.coordinator.groups.group import State
+from shoal.lite.coordinator.groups.machine import Groups
+from shoal.lite.coordinator.groups.messages import (
     Answer,
     Identity,
     Join,
@@ -19,8 +19,8 @@ from shoal.lite.groups.messages import (
     Store,
     Sync,
 )
-from shoal.lite.groups.records import StoredGroup
-from shoal.lite.groups.settings import GroupSettings
+from shoal.lite.coordinator.groups.records import StoredGroup
+from shoal.lite.coordinator.groups.settings import GroupSettings
 
 GROUP = "g"
 LONG_MS = 10_000_000

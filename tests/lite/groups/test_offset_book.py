@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.groups.group import CONSUMER, Group, Member, State
-from shoal.lite.groups.messages import Protocol
-from shoal.lite.groups.offsets import OffsetBook, Replayed
-from shoal.lite.groups.records import (
+from shoal.lite.coordinator.groups.group import CONSUMER, Group, Member, State
+from shoal.lite.coordinator.groups.messages import Protocol
+from shoal.lite.coordinator.groups.offsets import OffsetBook, Replayed
+from shoal.lite.coordinator.groups.records import (
     CommittedOffset,
     GroupKey,
     OffsetKey,
@@ -22,10 +22,10 @@ from shoal.lite.groups.records import (
     encode_offset,
     encode_offset_key,
 )
-from shoal.lite.log.header import unpack_header
+from shoal.lite.storage.header import unpack_header
 from shoal.wire.batch import Batch
 from shoal.wire.errors import WireError
-from shoal.wire.records import (
+from shoal.wire.records.records import (
     ControlType,
     Record,
     decode_records,

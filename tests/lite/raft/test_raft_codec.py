@@ -10,7 +10,8 @@ from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
 from kio.schema.voters_record.v0.data import VotersRecord
 from kio.serial import entity_reader
 
-from shoal.lite.raft.codec import (
+from shoal.lite.raft.model import Entry, EntryKind, Voter, Voters
+from shoal.lite.raft.storage.codec import (
     decode_entries,
     decode_snapshot,
     decode_voters,
@@ -19,10 +20,9 @@ from shoal.lite.raft.codec import (
     encode_snapshot,
     encode_voters,
 )
-from shoal.lite.raft.model import Entry, EntryKind, Voter, Voters
 from shoal.model.errors import WireError
 from shoal.wire.batch import iter_batches
-from shoal.wire.records import ControlType, decode_control, decode_records
+from shoal.wire.records.records import ControlType, decode_control, decode_records
 
 VOTERS = Voters(
     [Voter(100, UUID(int=7), "host-a", 9093), Voter(102, UUID(int=9)), Voter(101, UUID(int=8))]

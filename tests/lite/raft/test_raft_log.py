@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.raft.codec import encode_snapshot, encode_voters
 from shoal.lite.raft.errors import RaftBroken
 from shoal.lite.raft.log import RaftLog
 from shoal.lite.raft.model import (
@@ -20,6 +19,7 @@ from shoal.lite.raft.model import (
     Voter,
     Voters,
 )
+from shoal.lite.raft.storage.codec import encode_snapshot, encode_voters
 
 VOTERS = Voters([Voter(1, UUID(int=1)), Voter(2, UUID(int=2))])
 

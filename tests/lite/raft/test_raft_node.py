@@ -16,11 +16,8 @@ from shoal.lite.raft.actions import (
     ResignedLeader,
     Send,
 )
-from shoal.lite.raft.codec import encode_snapshot
 from shoal.lite.raft.config import RaftConfig
-from shoal.lite.raft.driver import drive
 from shoal.lite.raft.errors import NotLeader, RaftBroken, VoterChangeRefused
-from shoal.lite.raft.memory import ForgetfulStorage
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -44,6 +41,9 @@ from shoal.lite.raft.model import (
     Voters,
 )
 from shoal.lite.raft.node import RaftNode, Role
+from shoal.lite.raft.storage.codec import encode_snapshot
+from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.memory import ForgetfulStorage
 from shoal.model.errors import ConfigError
 
 KEYS = {i: ReplicaKey(i, UUID(int=i)) for i in range(1, 6)}

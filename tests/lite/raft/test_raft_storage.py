@@ -11,8 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from shoal.lite.log.files import DamagedFile
-from shoal.lite.raft import storage
 from shoal.lite.raft.actions import (
     AppendEntries,
     LoadSnapshot,
@@ -22,8 +20,6 @@ from shoal.lite.raft.actions import (
     StorageAction,
     TruncateTo,
 )
-from shoal.lite.raft.codec import decode_snapshot, encode_entries, encode_snapshot
-from shoal.lite.raft.driver import drive
 from shoal.lite.raft.errors import NotFormatted, RaftBroken, StorageFailed
 from shoal.lite.raft.messages import VoteResponse
 from shoal.lite.raft.model import (
@@ -37,7 +33,11 @@ from shoal.lite.raft.model import (
     Voters,
 )
 from shoal.lite.raft.node import RaftNode
-from shoal.lite.raft.storage import FileStorage, format_storage
+from shoal.lite.raft.storage import storage
+from shoal.lite.raft.storage.codec import decode_snapshot, encode_entries, encode_snapshot
+from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.storage import FileStorage, format_storage
+from shoal.lite.storage.files import DamagedFile
 
 KEY = ReplicaKey(100, UUID(int=5))
 VOTERS = Voters([Voter(100, UUID(int=5), "localhost", 19093), Voter(101, UUID(int=6))])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.messages import (
     NO_LEADER,
     AdvanceStart,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, Completed, IsrAnswer, ReplicationSettings
 from support.replication_parts import LIVE, assignment, fetch_at, leader_of, log_of

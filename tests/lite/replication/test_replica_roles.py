@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.lite.codes import Code
-from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.base.codes import Code
 from shoal.lite.replication.history import divergence, end_of_epoch, truncation_point
 from shoal.lite.replication.messages import Completed, ReplicationSettings
 from shoal.lite.replication.replica import Replica
+from shoal.lite.storage.state.epochs import EpochHistory
 from support.replication_parts import LIVE, assignment, fetch_at, log_of
 from support.replication_world import Entry, MemoryLog
 

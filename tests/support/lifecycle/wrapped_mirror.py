@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.cli.main import run
-from shoal.client import handshake
 from shoal.client.config import ClientConfig
-from shoal.client.connection import Connection
-from shoal.client.versions import BrokerVersions
-from shoal.mirror.intake import Intake
+from shoal.client.transport import handshake
+from shoal.client.transport.connection import Connection
+from shoal.client.transport.versions import BrokerVersions
+from shoal.mirror.copy.intake import Intake
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import iter_batches
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.audit.arrays import NONE, Array, Ints, Rows, ints
-from shoal.audit.folder import Ledger, RowGroup, RunFolder
 from shoal.audit.history.blocks import Column, Columns, Texts, read_blocks
 from shoal.audit.history.lines import Values, read_lines
-from shoal.audit.read import Held, Piece
+from shoal.audit.read.folder import Ledger, RowGroup, RunFolder
+from shoal.audit.read.read import Held, Piece
 from shoal.model.errors import UsageError
 from shoal.model.ledger import FATES, NO_INCARNATION, OPEN, OUTCOMES, TABLES
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from shoal.audit.audit import audit
 from shoal.audit.history.lines import TIME_SHIFT_US
 from shoal.audit.history.store import import_history, import_lines
 from shoal.audit.history.verifiable import read_verifiable
-from shoal.audit.judge import audit
 from shoal.model.result import GroupResult, Metrics, Result
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shoal.audit.setting import Stream
+from shoal.audit.context import Stream
 
 Witness = dict[str, Any]
 

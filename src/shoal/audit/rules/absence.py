@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from shoal.audit.arrays import LARGEST, Bools, Ints
-from shoal.audit.evidence import offset_of, partition_of
-from shoal.audit.setting import Cluster, Setting, Stream
+from shoal.audit.context import Cluster, Setting, Stream
+from shoal.audit.read.evidence import offset_of, partition_of
 
 
 def is_shown_absent(

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from shoal.audit.arrays import NONE, Bools, Ints, ends_of_groups, starts_of_groups
-from shoal.audit.setting import Setting, Stream
+from shoal.audit.context import Setting, Stream
 
 # Of each stream in a cell: the cell's first sequence, how many batches begin in it after its first
 # message, and the times of its first and of its last message.

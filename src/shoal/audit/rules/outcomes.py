@@ -12,7 +12,7 @@ Rules, in the words of the definitions:
 import numpy as np
 
 from shoal.audit.arrays import NONE, Array, Bools, Rows
-from shoal.audit.evidence import NEVER, Memberships
+from shoal.audit.read.evidence import NEVER, Memberships
 from shoal.model.ledger import ABORTED, COMMITTED, FAILED, OK, OPEN, UNKNOWN
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.audit.folder import Ledger
+from shoal.audit.audit import Sizes, audit
 from shoal.audit.history.lines import parse_line
 from shoal.audit.history.store import import_lines
 from shoal.audit.history.verdict import to_json
-from shoal.audit.judge import Sizes, audit
-from shoal.audit.read import Held
+from shoal.audit.read.folder import Ledger
+from shoal.audit.read.read import Held
 from shoal.audit.self_test.plain_judge import PlainJudge
 from shoal.audit.self_test.plantings import ALONG, PLANTINGS
 from shoal.audit.self_test.world import Line, clean_world

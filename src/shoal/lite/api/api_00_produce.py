@@ -29,15 +29,15 @@ import time
 from collections.abc import Awaitable
 from functools import partial
 
-from shoal.lite import record_rules
 from shoal.lite.api.produce_joining import Joining, joining_of
-from shoal.lite.api.registry import Answer, HangUp, Request, Written, register
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, HangUp, Request, Written, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
-from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.lite.partition import Partition
-from shoal.lite.write_rules import apply_timestamps, check_batch, header_of_only_batch
+from shoal.lite.partitions import record_rules
+from shoal.lite.partitions.partition import Partition
+from shoal.lite.partitions.write_rules import apply_timestamps, check_batch, header_of_only_batch
+from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import TRANSACTIONAL_BIT

@@ -21,18 +21,18 @@ Versions
 
 import asyncio
 
-from shoal.lite.api.fetch_answers import Fetched, as_records, encoded, failed
 from shoal.lite.api.new_leaders import current_leader, endpoints
-from shoal.lite.api.preferred_replica import preferred_replica
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.api.replica_fetch import answer_replica
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.fetch_sessions import Turn
-from shoal.lite.log.slices import NOTHING, LogSlice
-from shoal.lite.partition import Partition, monotonic_ms
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.fetch.fetch_answers import Fetched, as_records, encoded, failed
+from shoal.lite.broker.fetch.preferred_replica import preferred_replica
+from shoal.lite.broker.fetch.replica_fetch import answer_replica
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.partitions.partition import Partition, monotonic_ms
+from shoal.lite.replication.fetch_sessions import Turn
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import LeaderPartition
+from shoal.lite.storage.slices import NOTHING, LogSlice
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.fetch import (
     NO_REPLICA,

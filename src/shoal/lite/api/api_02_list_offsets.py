@@ -16,15 +16,15 @@ Versions
 
 from typing import Any, NamedTuple
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.partition import Partition
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import Batch
 from shoal.wire.errors import WireError
 from shoal.wire.fetch import READ_COMMITTED
-from shoal.wire.records import Record, decode_records
+from shoal.wire.records.records import Record, decode_records
 
 _LATEST = -1
 _EARLIEST = -2

@@ -26,13 +26,13 @@ from shoal.lite.api.described import (
     TOPIC_OPERATIONS,
     described_partition,
 )
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import check_topic_name
-from shoal.lite.controller.requests import NewTopic
-from shoal.lite.controller.state import ClusterState, Topic
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
-from shoal.lite.core import BrokerCore
+from shoal.lite.metadata.data.requests import NewTopic
+from shoal.lite.metadata.data.state import ClusterState, Topic
+from shoal.lite.metadata.rules.commands import check_topic_name
 from shoal.wire.api_keys import ApiKey
 
 _ZERO_ID = UUID(int=0)

@@ -20,10 +20,10 @@ import time
 from typing import Any
 
 from shoal.lite.api.group_requests import described_topic, identity_in, milliseconds, topic_of
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.records import NO_LEADER_EPOCH, CommittedOffset
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.groups.records import NO_LEADER_EPOCH, CommittedOffset
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_NOT_FOUND = 9

@@ -18,16 +18,16 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import TopicRules
-from shoal.lite.controller.features import COMPARE_AND_APPEND
-from shoal.lite.controller.requests import SET, AlterConfigs, ConfigChange
-from shoal.lite.controller.state import MIRROR
-from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.lite.partition import Partition
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.configs import TopicRules
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import SET, AlterConfigs, ConfigChange
+from shoal.lite.metadata.data.state import MIRROR
+from shoal.lite.metadata.rules.features import COMPARE_AND_APPEND
+from shoal.lite.partitions.partition import Partition
 from shoal.lite.replication.leader import ALL_ACKS
+from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.batch import (
     CHECKED_START,
@@ -43,8 +43,8 @@ from shoal.wire.compare_and_append import (
     decode_request,
     encode_response,
 )
-from shoal.wire.compression import Codec
-from shoal.wire.crc import crc32c
+from shoal.wire.records.compression import Codec
+from shoal.wire.records.crc import crc32c
 
 
 async def handle(core: BrokerCore, request: Request) -> Answer:

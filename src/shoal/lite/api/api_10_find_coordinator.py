@@ -16,11 +16,11 @@ Versions
 import asyncio
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.lite.coordinator.host import CoordinatorHost
 from shoal.lite.coordinator.topics import KeyType
-from shoal.lite.core import BrokerCore
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_BATCHED = 4

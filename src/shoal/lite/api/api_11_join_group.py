@@ -17,10 +17,10 @@ Versions
 """
 
 from shoal.lite.api.group_requests import member_shard, milliseconds
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.messages import Join, JoinAnswer, Protocol
+from shoal.lite.base.codes import Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.groups.messages import Join, JoinAnswer, Protocol
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_KNOWN_ID = 4

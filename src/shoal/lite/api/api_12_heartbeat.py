@@ -9,9 +9,9 @@ Versions
 """
 
 from shoal.lite.api.group_requests import identity_in, member_shard
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Refused
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 

@@ -11,10 +11,10 @@ Versions
 """
 
 from shoal.lite.api.group_requests import identity_in, member_shard
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.messages import Sync, SyncAnswer
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.groups.messages import Sync, SyncAnswer
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_PROTOCOL = 5

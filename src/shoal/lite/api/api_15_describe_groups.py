@@ -12,10 +12,10 @@ Versions
 from typing import Any
 
 from shoal.lite.api.group_requests import NO_OPERATIONS
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.group import Group, State
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.groups.group import Group, State
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_WITH_NOT_FOUND = 6

@@ -10,9 +10,9 @@ Versions
 - 3 flexible. 4 states (KIP-518). 5 types (KIP-848).
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 _CLASSIC = "classic"

@@ -14,10 +14,10 @@ Versions
 
 import re
 
-from shoal.lite.api.registry import APIS, Answer, Api, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.controller.features import FEATURES
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import APIS, Answer, Api, Request, register
+from shoal.lite.metadata.rules.features import FEATURES
 from shoal.wire.api_keys import OWN_KEYS, ApiKey
 from shoal.wire.building import build
 from shoal.wire.messages import encode_response, response_class

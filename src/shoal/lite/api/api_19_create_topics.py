@@ -16,12 +16,12 @@ import uuid
 from collections import Counter
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import create_topic
-from shoal.lite.controller.requests import NewTopic
-from shoal.lite.core import BrokerCore
-from shoal.lite.settings import TOPIC_SETTINGS
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.settings import TOPIC_SETTINGS
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import NewTopic
+from shoal.lite.metadata.rules.commands import create_topic
 from shoal.wire.api_keys import ApiKey
 
 _DEFAULT = -1

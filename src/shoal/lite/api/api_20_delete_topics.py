@@ -12,10 +12,10 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.requests import DeleteTopic
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import DeleteTopic
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_VERSION_WITH_IDS = 6

@@ -15,10 +15,10 @@ Versions
 import asyncio
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.partition import Partition
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.partitions.partition import Partition
 from shoal.wire.api_keys import ApiKey
 
 _TO_HIGH_WATERMARK = -1

@@ -18,10 +18,10 @@ Gaps
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.model import NOBODY, Identity
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.transactions.model import NOBODY, Identity
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_THAT_KNOWS_FENCED = 4

@@ -14,11 +14,11 @@ Versions
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.markers import by_topic
-from shoal.lite.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.transactions.markers import by_topic
+from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

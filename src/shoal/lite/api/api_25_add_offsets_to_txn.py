@@ -9,11 +9,11 @@ Versions
   4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.lite.coordinator.topics import GROUP_TOPIC, KeyType
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.model import FIRST_PROTOCOL, Identity
+from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, Identity
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

@@ -13,11 +13,11 @@ Versions
   a producer may abort what it has not begun (both KIP-890).
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.machine import Decision
-from shoal.lite.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.transactions.machine import Decision
+from shoal.lite.coordinator.transactions.model import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity
 from shoal.wire.api_keys import ApiKey
 
 _FIRST_THAT_KNOWS_FENCED = 2

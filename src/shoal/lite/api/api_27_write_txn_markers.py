@@ -12,9 +12,9 @@ Versions
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.markers import Marker, Written, by_topic
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.transactions.markers import Marker, Written, by_topic
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

@@ -18,15 +18,15 @@ from typing import Any
 
 from shoal.lite.api.api_08_offset_commit import commit_answers, judge_offsets
 from shoal.lite.api.group_requests import identity_in, member_shard
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.coordinator.seat import translated
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.loaded_shard import translated
 from shoal.lite.coordinator.topics import GROUP_TOPIC
-from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import BatchHeader
-from shoal.lite.transactions.guards import Guard
-from shoal.lite.transactions.model import Identity
-from shoal.lite.transactions.service import Asked
+from shoal.lite.coordinator.transactions.model import Identity
+from shoal.lite.coordinator.transactions.service import Asked
+from shoal.lite.partitions.guards import Guard
+from shoal.lite.storage.header import BatchHeader
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

@@ -7,9 +7,9 @@ Versions
 - 1 patterns (KIP-290). 2 flexible. 3 user resources (KIP-373).
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 

@@ -17,12 +17,9 @@ Gaps
 from typing import Any, NamedTuple
 
 from shoal.lite.api.config_resources import Resource, resource_of
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import Layers
-from shoal.lite.controller.state import ALL_BROKERS, TOPIC
-from shoal.lite.core import BrokerCore
-from shoal.lite.settings import (
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.configs import Layers
+from shoal.lite.base.settings import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     Change,
@@ -30,6 +27,9 @@ from shoal.lite.settings import (
     Source,
     broker_setting,
 )
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.state import ALL_BROKERS, TOPIC
 from shoal.wire.api_keys import ApiKey
 
 

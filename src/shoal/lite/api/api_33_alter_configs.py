@@ -12,11 +12,11 @@ Versions
 from typing import Any
 
 from shoal.lite.api.config_resources import change_settings, resource_of
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.requests import DELETE, SET, ConfigChange
-from shoal.lite.controller.state import TOPIC
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import DELETE, SET, ConfigChange
+from shoal.lite.metadata.data.state import TOPIC
 from shoal.wire.api_keys import ApiKey
 
 

@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
-from shoal.lite.partition import Partition
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.partitions.partition import Partition
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

@@ -12,11 +12,11 @@ Versions
 from collections import Counter
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import create_partitions
-from shoal.lite.controller.requests import CreatePartitions
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import CreatePartitions
+from shoal.lite.metadata.rules.commands import create_partitions
 from shoal.wire.api_keys import ApiKey
 
 

@@ -8,9 +8,9 @@ Versions
 - 2 flexible.
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 

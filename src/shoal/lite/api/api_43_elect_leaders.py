@@ -12,10 +12,10 @@ Versions
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.requests import Election, ElectLeaders, PartitionAnswer
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import Election, ElectLeaders, PartitionAnswer
 from shoal.model.topics import TopicPartition
 from shoal.wire.api_keys import ApiKey
 

@@ -12,10 +12,10 @@ Versions
 from typing import Any
 
 from shoal.lite.api.config_resources import change_settings, resource_of
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.requests import ConfigChange
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import ConfigChange
 from shoal.wire.api_keys import ApiKey
 
 

@@ -7,10 +7,10 @@ Behaviour
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.controller.records import PartitionRecord
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.wire.api_keys import ApiKey
 
 

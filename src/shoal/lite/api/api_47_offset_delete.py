@@ -9,11 +9,11 @@ Behaviour
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.group import Group, State
-from shoal.lite.groups.records import OffsetKey
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.groups.group import Group, State
+from shoal.lite.coordinator.groups.records import OffsetKey
 from shoal.wire.api_keys import ApiKey
 
 

@@ -11,12 +11,12 @@ Versions
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import change_features
-from shoal.lite.controller.features import FEATURE
-from shoal.lite.controller.requests import SET, AlterConfigs, ConfigChange
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import SET, AlterConfigs, ConfigChange
+from shoal.lite.metadata.rules.commands import change_features
+from shoal.lite.metadata.rules.features import FEATURE
 from shoal.wire.api_keys import ApiKey
 
 _UPGRADE = 1

@@ -9,9 +9,9 @@ Versions
 """
 
 from shoal.lite.api.described import CLUSTER_OPERATIONS, NOT_ASKED
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 _BROKERS, _CONTROLLERS = 1, 2

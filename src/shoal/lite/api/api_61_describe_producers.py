@@ -8,10 +8,10 @@ Behaviour
 
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.log.producer_state import Producer
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.storage.state.producer_state import Producer
 from shoal.wire.api_keys import ApiKey
 
 

@@ -5,10 +5,10 @@ Behaviour
   Apache Kafka forgets a broker that runs too, until it registers again.
 """
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.requests import UnregisterBroker
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.metadata.data.requests import UnregisterBroker
 from shoal.wire.api_keys import ApiKey
 
 

@@ -12,11 +12,11 @@ Versions
 import re
 from typing import Any
 
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
-from shoal.lite.transactions.coordinator import wall_ms
-from shoal.lite.transactions.model import NO_TIME_MS, State, Transaction
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
+from shoal.lite.coordinator.transactions.coordinator import wall_ms
+from shoal.lite.coordinator.transactions.model import NO_TIME_MS, State, Transaction
 from shoal.wire.api_keys import ApiKey
 
 _STATES = {state.title: state for state in State}

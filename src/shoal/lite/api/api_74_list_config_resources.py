@@ -6,9 +6,9 @@ Behaviour
 """
 
 from shoal.lite.api.config_resources import BROKER_RESOURCE, TOPIC_RESOURCE
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.wire.api_keys import ApiKey
 
 _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32

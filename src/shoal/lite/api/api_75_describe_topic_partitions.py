@@ -10,11 +10,11 @@ Behaviour
 from typing import Any
 
 from shoal.lite.api.described import TOPIC_OPERATIONS, described_partition
-from shoal.lite.api.registry import Answer, Request, register
-from shoal.lite.codes import Code
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.broker.registry import Answer, Request, register
 from shoal.lite.coordinator.topics import INTERNAL_TOPICS
-from shoal.lite.core import BrokerCore
+from shoal.lite.metadata.data.state import ClusterState
 from shoal.wire.api_keys import ApiKey
 
 

@@ -6,7 +6,7 @@ Behaviour
 """
 
 from shoal.lite.api.api_80_add_raft_voter import handle
-from shoal.lite.api.registry import register
+from shoal.lite.broker.registry import register
 from shoal.wire.api_keys import ApiKey
 
 API = register(ApiKey.REMOVE_RAFT_VOTER, 0, 0, handle)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.commands import alter_configs, check_topic_name
-from shoal.lite.controller.requests import AlterConfigs, ConfigChange
-from shoal.lite.controller.state import ALL_BROKERS, BROKER, TOPIC
-from shoal.lite.core import BrokerCore
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.metadata.data.requests import AlterConfigs, ConfigChange
+from shoal.lite.metadata.data.state import ALL_BROKERS, BROKER, TOPIC
+from shoal.lite.metadata.rules.commands import alter_configs, check_topic_name
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4

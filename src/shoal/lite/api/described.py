@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from shoal.lite.codes import Code
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data.state import ClusterState
 
 # What anyone may do without an authorizer, a bit for each of Apache Kafka's operations.
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000

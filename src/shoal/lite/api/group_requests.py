@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.groups.messages import NO_GENERATION, Identity
-from shoal.lite.groups.shard import GroupShard
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.coordinator.groups.messages import NO_GENERATION, Identity
+from shoal.lite.coordinator.groups.shard import GroupShard
 
 _MILLISECOND = dt.timedelta(milliseconds=1)
 # "Not asked for, or nobody knows": there are no ACLs.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from shoal.lite.core import BrokerCore
+from shoal.lite.broker.core import BrokerCore
 from shoal.wire.hot import CurrentLeader, NodeEndpoint
 
 

@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.core import BrokerCore
-from shoal.lite.log.header import HEADER_SIZE, BatchHeader, unpack_header
-from shoal.lite.partition import Partition
-from shoal.lite.transactions.guards import Guard
-from shoal.lite.transactions.model import Identity
-from shoal.lite.transactions.service import Asked
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.broker.core import BrokerCore
+from shoal.lite.coordinator.transactions.model import Identity
+from shoal.lite.coordinator.transactions.service import Asked
+from shoal.lite.partitions.guards import Guard
+from shoal.lite.partitions.partition import Partition
+from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
 from shoal.model.topics import TopicPartition
 from shoal.wire.produce import ProduceRequest
 

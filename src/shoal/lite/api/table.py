@@ -54,7 +54,7 @@ from shoal.lite.api import (
     api_81_remove_raft_voter,
     api_10000_compare_and_append,
 )
-from shoal.lite.api.registry import APIS
+from shoal.lite.broker.registry import APIS
 
 __all__ = [
     "APIS",

@@ -10,7 +10,7 @@ or new (after an `append`). So what it knows is what any later leader of the par
 """
 
 from shoal.lite.coordinator.host import CoordinatorHost, Home
-from shoal.lite.coordinator.seat import NewRecord, Seat, Shard
+from shoal.lite.coordinator.loaded_shard import NewRecord, Seat, Shard
 from shoal.lite.coordinator.topics import (
     GROUP_TOPIC,
     INTERNAL_TOPICS,

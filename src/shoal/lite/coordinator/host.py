@@ -14,14 +14,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.configs import Layers
-from shoal.lite.controller.records import NO_LEADER, BrokerRecord
-from shoal.lite.controller.requests import NewTopic
-from shoal.lite.controller.state import ClusterState, Topic
-from shoal.lite.coordinator.seat import Seat, Shard
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.configs import Layers
+from shoal.lite.coordinator.loaded_shard import Seat, Shard
 from shoal.lite.coordinator.topics import InternalTopic, partition_of
-from shoal.lite.replicas import Replicas
+from shoal.lite.metadata.data.records import NO_LEADER, BrokerRecord
+from shoal.lite.metadata.data.requests import NewTopic
+from shoal.lite.metadata.data.state import ClusterState, Topic
+from shoal.lite.partitions.replicas import Replicas
 from shoal.model.topics import TopicPartition
 from shoal.runtime.tasks import record_failure, run_awaited
 

@@ -9,7 +9,6 @@ Rules of this file:
 
 from dataclasses import dataclass, field
 
-from shoal.lite.raft.codec import decode_snapshot
 from shoal.lite.raft.messages import (
     FetchRequest,
     FetchResponse,
@@ -19,6 +18,7 @@ from shoal.lite.raft.messages import (
 )
 from shoal.lite.raft.model import EpochEnd, Snapshot, SnapshotId
 from shoal.lite.raft.replica import Replica
+from shoal.lite.raft.storage.codec import decode_snapshot
 from shoal.model.errors import WireError
 
 

@@ -13,7 +13,6 @@ Rules of this file:
 from dataclasses import dataclass
 
 from shoal.lite.raft.actions import BecameLeader
-from shoal.lite.raft.codec import encode_leader_change, encode_voters
 from shoal.lite.raft.errors import NotLeader, VoterChangeRefused
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
@@ -25,6 +24,7 @@ from shoal.lite.raft.messages import (
 )
 from shoal.lite.raft.model import Entry, EntryKind, EpochEnd, ReplicaKey, Voter, Voters
 from shoal.lite.raft.replica import Replica
+from shoal.lite.raft.storage.codec import encode_leader_change, encode_voters
 
 # Observers whose progress is remembered. More of them can fetch; they are not shown.
 _MOST_OBSERVERS = 1000

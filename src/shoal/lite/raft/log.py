@@ -11,7 +11,6 @@ Rules of this file:
 
 from bisect import bisect_left, bisect_right
 
-from shoal.lite.raft.codec import decode_snapshot, decode_voters
 from shoal.lite.raft.errors import require
 from shoal.lite.raft.model import (
     Entry,
@@ -22,6 +21,7 @@ from shoal.lite.raft.model import (
     StoredState,
     Voters,
 )
+from shoal.lite.raft.storage.codec import decode_snapshot, decode_voters
 
 _NOTHING = SnapshotId(0, 0)
 

@@ -19,7 +19,6 @@ from shoal.lite.raft.actions import (
     Send,
     TruncateTo,
 )
-from shoal.lite.raft.codec import SnapshotContent, encode_snapshot
 from shoal.lite.raft.config import RaftConfig
 from shoal.lite.raft.errors import require
 from shoal.lite.raft.log import RaftLog
@@ -33,6 +32,7 @@ from shoal.lite.raft.model import (
     StoredState,
     Voters,
 )
+from shoal.lite.raft.storage.codec import SnapshotContent, encode_snapshot
 
 
 class Replica:

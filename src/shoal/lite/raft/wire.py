@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from shoal.lite.raft.codec import decode_entries, encode_entries
 from shoal.lite.raft.messages import (
     BeginQuorumEpoch,
     BeginQuorumEpochResponse,
@@ -32,6 +31,7 @@ from shoal.lite.raft.messages import (
     VoteResponse,
 )
 from shoal.lite.raft.model import Entry, EpochEnd, SnapshotId
+from shoal.lite.raft.storage.codec import decode_entries, encode_entries
 from shoal.wire import fetch as fetch_wire
 from shoal.wire.api_keys import ApiKey
 from shoal.wire.building import build

@@ -11,7 +11,7 @@ Rules of this file:
   when it fails again and again; a change of leader ends both.
 """
 
-from shoal.lite.codes import Code
+from shoal.lite.base.codes import Code
 from shoal.lite.replication.history import check_epoch, divergence, truncation_point
 from shoal.lite.replication.messages import (
     NO_LEADER,

@@ -7,9 +7,9 @@ both have.
 
 from bisect import bisect_right
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.epochs import NO_EPOCH, EpochHistory
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.messages import EpochEnd, Log
+from shoal.lite.storage.state.epochs import NO_EPOCH, EpochHistory
 
 
 def end_of_epoch(history: EpochHistory, epoch: int, log_end: int) -> EpochEnd | None:

@@ -15,7 +15,7 @@ Rules of this file:
 
 from dataclasses import dataclass, replace
 
-from shoal.lite.codes import Code
+from shoal.lite.base.codes import Code
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer, ReplicationSettings
 
 # The partition epoch was right and nothing was changed.

@@ -15,8 +15,7 @@ Rules of this file:
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.log.epochs import NO_EPOCH
+from shoal.lite.base.codes import Code, Refused
 from shoal.lite.replication.history import check_epoch, divergence, is_incomparable
 from shoal.lite.replication.in_sync_set import InSyncSet
 from shoal.lite.replication.messages import (
@@ -33,6 +32,7 @@ from shoal.lite.replication.messages import (
 )
 from shoal.lite.replication.peers import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Peer
 from shoal.lite.replication.waiting import WaitingProduces
+from shoal.lite.storage.state.epochs import NO_EPOCH
 
 ALL_ACKS = -1
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from shoal.lite.codes import Code
-from shoal.lite.log.epochs import EpochHistory
+from shoal.lite.base.codes import Code
+from shoal.lite.storage.state.epochs import EpochHistory
 
 NO_LEADER = -1
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.codes import Code
-from shoal.lite.controller import requests
-from shoal.lite.controller.records import ConfigRecord, PartitionRecord
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.records import ConfigRecord, PartitionRecord
+from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.raft.actions import Action, Committed, LoadSnapshot, Send
-from shoal.lite.raft.driver import drive
-from shoal.lite.raft.memory import ForgetfulStorage
 from shoal.lite.raft.model import EntryKind, ReplicaKey, StoredState
+from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.memory import ForgetfulStorage
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import AlterIsr, IsrAnswer
 from shoal.lite.simulation.disk import Key

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.records import NO_LEADER
-from shoal.lite.controller.requests import Request
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.records import NO_LEADER
+from shoal.lite.metadata.data.requests import Request
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import header_of
@@ -26,6 +25,7 @@ from shoal.lite.simulation.messages import (
     ProduceReply,
 )
 from shoal.lite.simulation.process import Clock, Process
+from shoal.lite.storage.header import BatchHeader
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.world import World

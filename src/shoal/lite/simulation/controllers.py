@@ -9,9 +9,9 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.records import encode_record
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.records import encode_record
+from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.raft.actions import (
     Action,
     BecameLeader,
@@ -20,14 +20,14 @@ from shoal.lite.raft.actions import (
     ResignedLeader,
     Send,
 )
-from shoal.lite.raft.codec import decode_snapshot
-from shoal.lite.raft.driver import drive
 from shoal.lite.raft.model import EntryKind
+from shoal.lite.raft.storage.codec import decode_snapshot
+from shoal.lite.raft.storage.driver import drive
 from shoal.lite.simulation.messages import ControllerCall, ControllerReply
 from shoal.lite.simulation.process import Process
 
 if TYPE_CHECKING:
-    from shoal.lite.controller.controller import Controller
+    from shoal.lite.metadata.rules.controller import Controller
     from shoal.lite.simulation.world import ControllerNode, World
 
 CLUSTER_ID = "simulated"

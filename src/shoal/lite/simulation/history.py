@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.controller import requests
-from shoal.lite.controller.records import NO_LEADER
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.records import NO_LEADER
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.mischief import TOPIC, Mischief

@@ -7,8 +7,8 @@ what producers send, and passes on what the state machines want said.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.lite.codes import Code, Refused
-from shoal.lite.controller.records import PartitionRecord
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.metadata.data.records import PartitionRecord
 from shoal.lite.replication.follower import FollowerPartition
 from shoal.lite.replication.leader import ALL_ACKS, LeaderPartition
 from shoal.lite.replication.messages import (

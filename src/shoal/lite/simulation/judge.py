@@ -7,9 +7,8 @@ specifications of Kafka and of Raft; `quorum_judge` and `partition_judge` say wh
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.lite.controller.records import BrokerRecord, PartitionRecord
-from shoal.lite.controller.state import ClusterState
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.metadata.data.records import BrokerRecord, PartitionRecord
+from shoal.lite.metadata.data.state import ClusterState
 from shoal.lite.raft.actions import Action
 from shoal.lite.raft.model import Entry, EntryKind
 from shoal.lite.replication.messages import EpochEnd
@@ -22,6 +21,7 @@ from shoal.lite.simulation.log import Batch
 from shoal.lite.simulation.partition_judge import PartitionJudge
 from shoal.lite.simulation.process import Process
 from shoal.lite.simulation.quorum_judge import QuorumJudge
+from shoal.lite.storage.header import BatchHeader
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.clients import Producer

@@ -12,10 +12,10 @@ Rules of this file:
 from collections.abc import Callable, Sequence
 from random import Random
 
-from shoal.lite.log.epochs import EpochHistory
-from shoal.lite.log.header import BatchHeader
-from shoal.lite.log.producer_state import ProducerStates
 from shoal.lite.simulation.errors import Violation
+from shoal.lite.storage.header import BatchHeader
+from shoal.lite.storage.state.epochs import EpochHistory
+from shoal.lite.storage.state.producer_state import ProducerStates
 
 # How likely the power goes before a cut of the log is on the disk.
 _REVIVAL = 0.5

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.lite.codes import Code
-from shoal.lite.controller.requests import Request
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.requests import Request
 from shoal.lite.replication.messages import FetchAnswer, ReplicaFetch
 from shoal.lite.simulation.disk import Key
 from shoal.lite.simulation.log import Batch
+from shoal.lite.storage.header import BatchHeader
 
 
 @dataclass(slots=True)

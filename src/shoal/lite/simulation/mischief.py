@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from shoal.lite.controller import placement, requests
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data import requests
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.rules import placement
 from shoal.lite.raft.node import Role
 from shoal.lite.simulation.brokers import BrokerProcess
 from shoal.lite.simulation.disk import Key

@@ -24,9 +24,8 @@ that may lead, if it tells of damage and too many others had lost their data bef
 
 from typing import TYPE_CHECKING
 
-from shoal.lite.codes import Refused
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.base.codes import Refused
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.replication.messages import EpochEnd
 from shoal.lite.simulation.disk import Key
@@ -34,6 +33,7 @@ from shoal.lite.simulation.errors import Violation
 from shoal.lite.simulation.hosted import HostedPartition
 from shoal.lite.simulation.log import Batch, SimulatedLog
 from shoal.lite.simulation.setup import CrashModel
+from shoal.lite.storage.header import BatchHeader
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.world import World

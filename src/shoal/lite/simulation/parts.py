@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from shoal.lite.controller.controller import Controller
-from shoal.lite.controller.state import ClusterState
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.controller import Controller
 from shoal.lite.raft.node import RaftNode
 from shoal.lite.replication.replica import Replica
 from shoal.lite.simulation.disk import QuorumDisk

@@ -7,14 +7,13 @@ used outside of a simulation. `seed_protocol` is one more, a world of its own.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.lite.codes import Code
-from shoal.lite.controller.changes import Changes
-from shoal.lite.controller.controller import Controller, ControllerSettings, Outcome
-from shoal.lite.controller.partitions import ordered
-from shoal.lite.controller.records import NO_LEADER, PartitionRecord
-from shoal.lite.controller.requests import RegisterBroker, ReportLosses
-from shoal.lite.controller.state import ClusterState
-from shoal.lite.log.epochs import NO_EPOCH
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+from shoal.lite.metadata.data.requests import RegisterBroker, ReportLosses
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.changes import Changes
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings, Outcome
+from shoal.lite.metadata.rules.partitions import ordered
 from shoal.lite.raft.leader import Leader
 from shoal.lite.raft.model import StoredState
 from shoal.lite.raft.node import RaftNode, Role
@@ -25,6 +24,7 @@ from shoal.lite.replication.replica import Replica
 from shoal.lite.simulation.disk import QuorumDisk
 from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.setup import CONTROLLER, CrashModel
+from shoal.lite.storage.state.epochs import NO_EPOCH
 
 if TYPE_CHECKING:
     from shoal.lite.simulation.world import BrokerNode, World

@@ -11,7 +11,7 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
-from shoal.lite.controller.controller import ControllerSettings
+from shoal.lite.metadata.rules.controller import ControllerSettings
 from shoal.lite.raft.config import RaftConfig
 from shoal.lite.replication.messages import ReplicationSettings
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shoal.lite.codes import Code
-from shoal.lite.controller import requests
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data import requests
 from shoal.lite.raft import messages as raft
 from shoal.lite.simulation.messages import (
     ControllerCall,

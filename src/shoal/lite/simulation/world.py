@@ -13,10 +13,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from shoal.lite.codes import Code
-from shoal.lite.controller.records import NO_LEADER, Record, decode_record
-from shoal.lite.controller.requests import BrokersDied
-from shoal.lite.log.header import BatchHeader
+from shoal.lite.base.codes import Code
+from shoal.lite.metadata.data.records import NO_LEADER, Record, decode_record
+from shoal.lite.metadata.data.requests import BrokersDied
 from shoal.lite.raft.model import ReplicaKey, Voter, Voters
 from shoal.lite.replication.leader import LeaderPartition
 from shoal.lite.simulation.brokers import BrokerProcess
@@ -39,6 +38,7 @@ from shoal.lite.simulation.parts import Parts
 from shoal.lite.simulation.process import Clock, Process
 from shoal.lite.simulation.setup import Setup
 from shoal.lite.simulation.words import described
+from shoal.lite.storage.header import BatchHeader
 
 FIRST_CONTROLLER = 101
 ADMINISTRATOR = 900

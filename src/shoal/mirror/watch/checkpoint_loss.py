@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from shoal.client.errors import ClientError
-from shoal.mirror.checkpoints import CheckpointTopic
+from shoal.mirror.offsets.checkpoints import CheckpointTopic
 from shoal.model.topics import TopicPartition
 
 LOOK_EVERY_S: Final = 2.0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.errors import ClientError
-from shoal.mirror.checkpoints import PREFIX, Checkpoint, CheckpointTopic
+from shoal.mirror.offsets.checkpoints import PREFIX, Checkpoint, CheckpointTopic
 from shoal.mirror.routes import Route
 from shoal.mirror.watch.generations import has_other_id
 from shoal.model.errors import ConfigError

@@ -32,8 +32,8 @@ from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
-from shoal.mirror.checkpoints import Checkpoint
-from shoal.mirror.modes import COMPARE_AND_APPEND, may_go_on
+from shoal.mirror.copy.delivery.names import COMPARE_AND_APPEND, may_go_on
+from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
 
 SOURCE_CREATED_AGAIN: Final = "the source topic was deleted and created again"

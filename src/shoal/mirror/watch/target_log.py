@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from shoal.client.client import Client
 from shoal.client.codes import Code
-from shoal.client.delivery import Identity
+from shoal.client.consume.isolation import Sieve, Standing
 from shoal.client.errors import error_for
-from shoal.client.isolation import Sieve, Standing
+from shoal.client.produce.sequencing import Identity
 from shoal.model.topics import TopicPartition
 from shoal.wire.batch import Batch, iter_batches
 

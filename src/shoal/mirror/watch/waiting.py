@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.client.backoff import Backoff
+from shoal.client.transport.backoff import Backoff
 from shoal.mirror.routes import Route
 from shoal.model.errors import ShoalError
 

@@ -23,8 +23,8 @@ from shoal.wire.batch import (
     TRANSACTIONAL_BIT,
     Batch,
 )
-from shoal.wire.columns import ByteColumn, decode_columns, gather_columns, header_columns
-from shoal.wire.compression import Codec
+from shoal.wire.records.columns import ByteColumn, decode_columns, gather_columns, header_columns
+from shoal.wire.records.compression import Codec
 
 RECORD_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint,"

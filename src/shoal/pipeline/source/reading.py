@@ -16,8 +16,8 @@ from typing import Any, Final
 from shoal.audit.memory import keep_freed_memory, spare_what_is_loaded
 from shoal.client.client import Client
 from shoal.client.codes import Code, facts_of
+from shoal.client.consume.isolation import Sieve, Standing
 from shoal.client.errors import error_for
-from shoal.client.isolation import Sieve, Standing
 from shoal.model.errors import SystemFailure
 from shoal.pipeline.source.columns import batch_rows, record_rows
 from shoal.pipeline.source.options import BATCHES, Query

@@ -1,0 +1,276 @@
+"""Run folders as an audit finds them: what was planned, what was committed, where rows lie.
+
+Several folders are joined into one ledger (producers and consumers that shared nothing);
+they must be of one run. Only segments in a commit log exist; only their footers are read
+here. Ledger order is folder, worker, epoch, number of the segment, row.
+
+Every oddity is a `LedgerError` that names the file and says what is wrong; a last line of
+a commit log that was cut is not one.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.audit.arrays import LARGEST
+from shoal.audit.read.read import Held, Piece, Spelling, Vocabulary, read_rows
+from shoal.audit.run_file import read_run_file, require_same_promises
+from shoal.model.errors import LedgerError, UsageError
+from shoal.model.ledger import (
+    COMMIT_KINDS,
+    FORMAT,
+    FORMAT_KEY,
+    NO_INCARNATION,
+    TABLES,
+    Columns,
+    columns_of,
+    read_format,
+)
+from shoal.model.runs import is_by_hash, run_hash
+
+Json = Mapping[str, Any]
+
+LONGEST_LINE_BYTES: Final = 1024 * 1024
+MOST_SMALL_ROWS: Final = 10_000_000
+
+# Columns whose smallest and largest values choose row groups.
+_RANGED: Final = ("sequence", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group and what its footer says of it; a range is (smallest, largest)."""
+
+    piece: Piece | Held
+    rows: int
+    ranges: Mapping[str, tuple[int, int]]
+    group: str | None = None  # the consumer group, where all rows are of one
+
+    def overlaps(self, column: str, low: int, high: int) -> bool:
+        """Whether a value of the column may lie in [low, high)."""
+        smallest, largest = self.ranges.get(column, (-LARGEST, LARGEST))
+        return smallest < high and largest >= low
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    directory: Path
+    plan: Json
+    commits: Sequence[Json]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The joined ledgers of one run."""
+
+    folders: Sequence[RunFolder]
+    tables: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
+    clock_skew_us: int | None = None  # by how much clocks of different places differ at most
+    deadline_us: int | None = None  # after so long what is missing is lost, drained or not
+
+    @property
+    def run(self) -> str:
+        names = [str(folder.plan.get("run", "")) for folder in self.folders]
+        return next((name for name in names if name and not is_by_hash(name)), names[0])
+
+    def commits(self, kind: str) -> Iterator[Json]:
+        spelt = _topic_codes(self.folders)
+        for folder in self.folders:
+            for line in folder.commits:
+                if line["kind"] == kind:
+                    name = spelt.get(str(line.get("topic")))
+                    yield line if name is None else {**line, "topic": name}
+
+    def rows_of(self, table: str) -> int:
+        return sum(group.rows for group in self.tables[table])
+
+    def small_table(self, table: str) -> list[dict[str, Any]]:
+        """Every row of a table that is small by nature, in ledger order, with its names."""
+        if self.rows_of(table) > MOST_SMALL_ROWS:
+            raise LedgerError(f"table {table} of run {self.run} has {self.rows_of(table)} rows")
+        names = [name for name, _ in TABLES[table]]
+        words = {name for name, kind in TABLES[table] if kind == "dictionary"}
+        vocabulary = Vocabulary()
+        pieces = [group.piece for group in self.tables[table]]
+        rows = read_rows(table, pieces, names, vocabulary=vocabulary)
+        spell = vocabulary.names.__getitem__
+        columns = [
+            list(map(spell, rows[name])) if name in words else rows[name].tolist() for name in names
+        ]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def open_ledger(
+    directories: Iterable[Path],
+    *,
+    clock_skew_us: int | None = None,
+    deadline_us: int | None = None,
+) -> Ledger:
+    """Join run folders; all must be of one run.
+
+    What the user may give: `clock_skew_us`, by how much clocks may differ that no coordinator has
+    compared; `deadline_us`, how long a message may take before it counts as lost.
+    """
+    named = {Path(directory).resolve(): Path(directory) for directory in directories}
+    folders = [_open_folder(directory) for directory in named.values()]
+    if not folders:
+        raise UsageError("no run folder was named")
+    runs = sorted({str(folder.plan.get("run")) for folder in folders})
+    # A consumer that was told no run and met none is at home in every run.
+    if len({run_hash(run) for run in runs if run}) > 1:
+        raise LedgerError(
+            f"these folders are of different runs: {', '.join(runs)}",
+            remedy="audit the folders of one run together",
+        )
+    require_same_promises((folder.directory / "run.json", folder.plan) for folder in folders)
+    tables = {table: _row_groups(folders, table) for table in TABLES}
+    ledger = Ledger(folders, tables, clock_skew_us, deadline_us)
+    told_of_producers = any(ledger.commits("reserve")) or ledger.rows_of("attempts")
+    if ledger.rows_of("receipts") and not told_of_producers:
+        raise LedgerError(
+            "none of these folders is of a producer: nobody tells what was sent",
+            remedy="name the producers' folders too: shoal audit DIR DIR…",
+        )
+    return ledger
+
+
+def _open_folder(directory: Path) -> RunFolder:
+    plan, told = read_run_file(directory / "run.json")
+    commits = list(_read_commits(directory / "commits.jsonl"))
+    if told == 1:
+        commits = [_with_incarnation(line) for line in commits]
+    return RunFolder(directory, plan, commits)
+
+
+def _with_incarnation(line: Json) -> Json:
+    """A line of format 1 as format 2 has it."""
+    is_of_stream = line["kind"] in ("reserve", "drained")
+    return {**line, "incarnation": NO_INCARNATION} if is_of_stream else line
+
+
+def _read_commits(path: Path) -> Iterator[Json]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while text := file.readline(LONGEST_LINE_BYTES + 1):
+                number += 1
+                if len(text) > LONGEST_LINE_BYTES:
+                    raise LedgerError(f"{path}: line {number} is too long")
+                if text.endswith(b"\n"):
+                    yield _commit(text, f"{path}: line {number}")
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _commit(text: bytes, where: str) -> Json:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{where} is not JSON") from error
+    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
+        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
+    return line
+
+
+def _topic_codes(folders: Sequence[RunFolder]) -> dict[str, str]:
+    """What a consumer wrote that knew a topic only by its number, and the topic's name.
+
+    It was alone with a mirror that gives topics other names; the producer's folder has both.
+    """
+    plans = [folder.plan.get("topic_codes") or {} for folder in folders]
+    return {str(code): str(name) for plan in plans for code, name in plan.items()}
+
+
+def _spellings(folders: Sequence[RunFolder]) -> list[tuple[Spelling, ...]]:
+    """Of each folder the names that mean something else there than in the others.
+
+    Consumers in places that share nothing may have the same name, and are two all the same.
+    """
+    codes = _topic_codes(folders).items()
+    topics = tuple(Spelling("topic", code, name) for code, name in codes)
+    roles = [str(folder.plan.get("role")) for folder in folders]
+    found = []
+    for place, role in enumerate(roles):
+        kind, _, name = role.partition(" ")
+        earlier = roles[:place].count(role) if kind == "consumer" else 0
+        other = (Spelling("consumer", name, f"{name} #{earlier + 1}"),) if earlier else ()
+        found.append(topics + other)
+    return found
+
+
+def _row_groups(folders: Sequence[RunFolder], table: str) -> list[RowGroup]:
+    """Row groups of the committed segments of a table, in ledger order."""
+    found: list[RowGroup] = []
+    position = 0
+    for folder, spelt in zip(folders, _spellings(folders), strict=True):
+        lines = [c for c in folder.commits if c["kind"] == "segment" and c.get("table") == table]
+        for path, rows in _segments(folder, lines):
+            for group in _footer(path, table, rows, position, spelt=spelt):
+                found.append(group)
+                position += group.rows
+    return found
+
+
+def _segments(folder: RunFolder, lines: Iterable[Json]) -> list[tuple[Path, int]]:
+    segments = {}
+    for line in lines:
+        path = PurePosixPath(str(line.get("path")))
+        if path.is_absolute() or ".." in path.parts or path.parts[:1] != ("ledger",):
+            raise LedgerError(f"{folder.directory}: segment {str(path)!r:.200} is not in it")
+        try:
+            key = (str(line["worker"]), int(line["epoch"]), int(line["number"]))
+            segments[key] = (folder.directory / path, int(line["rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"{folder.directory}: bad segment line {line!r:.200}") from error
+    return [segments[key] for key in sorted(segments)]
+
+
+def _footer(
+    path: Path, table: str, rows: int, position: int, *, spelt: tuple[Spelling, ...]
+) -> Iterator[RowGroup]:
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
+    told = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
+    if not _has_columns(schema, columns_of(table, told)):
+        raise LedgerError(f"{path} does not have the columns of table {table}")
+    if metadata.num_rows != rows:
+        raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")
+    places = {name: schema.names.index(name) for name in _RANGED if name in schema.names}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows:
+            ranges = {name: _range(group.column(place)) for name, place in places.items()}
+            only = _only_name(group.column(0)) if schema.names[0] == "group" else None
+            piece = Piece(str(path), number, position, spelt)
+            yield RowGroup(piece, group.num_rows, ranges, only)
+            position += group.num_rows
+
+
+def _has_columns(schema: Any, columns: Columns) -> bool:
+    names = (pa.dictionary(pa.int32(), pa.string()), pa.string())
+    return bool(schema.names == [name for name, _ in columns]) and all(
+        field.type in names if kind == "dictionary" else field.type == pa.type_for_alias(kind)
+        for field, (_, kind) in zip(schema, columns, strict=True)
+    )
+
+
+def _range(column: Any) -> tuple[int, int]:
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max:
+        return -LARGEST, LARGEST
+    return int(statistics.min), int(statistics.max)
+
+
+def _only_name(column: Any) -> str | None:
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+        return None
+    return str(statistics.min)

@@ -1,0 +1,143 @@
+"""Which message has which slot in the arrays of a cell.
+
+A cell holds a range of sequences of all streams. Its slots stand in the order of streams
+(by name) and then of sequences. Where sequences are dense, which is the rule, a slot is
+computed: stream * width + sequence - low. Where they are not (a garbled sequence, a huge
+reservation of which little was used) the distinct pairs are sorted once, and a slot is a
+pair's rank: so memory follows the rows, whatever the numbers in them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.audit.arrays import Array, Ints, Rows, filled, ints
+from shoal.audit.context import Stream, sort_key
+from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary
+
+# A dense cell may have this many slots for each row, and this many in any case.
+_DENSE_SLOTS_PER_ROW = 4
+_DENSE_SLOTS = 1 << 16
+_TABLE_SIZE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Index:
+    """Streams of a cell and the slots of their messages."""
+
+    streams: list[Stream]
+    low: int
+    width: int  # 0 if slots are not computed
+    pair_streams: Ints  # of each slot, where slots are not computed
+    pair_sequences: Ints
+
+    @property
+    def size(self) -> int:
+        return len(self.streams) * self.width if self.width else len(self.pair_streams)
+
+    def stream_of(self, slots: Ints) -> Ints:
+        return slots // self.width if self.width else self.pair_streams[slots]
+
+    def sequence_of(self, slots: Ints) -> Ints:
+        return slots % self.width + self.low if self.width else self.pair_sequences[slots]
+
+    def per_stream(self, slots: Ints) -> Ints:
+        """How many of these slots each stream has."""
+        return np.bincount(self.stream_of(slots), minlength=len(self.streams)).astype(np.int64)
+
+    def first_slots(self, limits: Ints) -> Ints:
+        """The slots of each stream whose sequence lies from 0 to that stream's limit."""
+        if self.low < 0:
+            return ints()
+        if self.width:
+            count = np.clip(limits - self.low, 0, self.width)
+            starts = np.repeat(np.arange(len(count)) * self.width, count)
+            return starts + _counting(count)
+        return np.flatnonzero(self.pair_sequences < limits[self.pair_streams])
+
+
+def _counting(counts: Ints) -> Ints:
+    """0, 1, … count - 1 for each count, one after another."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
+
+
+def build_index(
+    tables: Sequence[Rows], vocabulary: Vocabulary, *, low: int, extents: Mapping[Stream, int]
+) -> tuple[Index, list[Ints]]:
+    """The index of all rows and all planned streams, and the slot of each row of each table.
+
+    `extents` says for streams that must be there, rows or not, below which sequence.
+    """
+    streams, codes = _number_streams(tables, vocabulary, extents.keys())
+    sequences = [table["sequence"] for table in tables]
+    top = max((int(s.max()) + 1 for s in sequences if len(s)), default=low)
+    width = max([top, *extents.values(), low]) - low
+    rows = sum(map(len, sequences))
+    if len(streams) * width <= max(_DENSE_SLOTS, _DENSE_SLOTS_PER_ROW * rows):
+        index = Index(streams, low, width, ints(), ints())
+        slots = [code * width + (s - low) for code, s in zip(codes, sequences, strict=True)]
+        return index, slots
+    return _sparse_index(streams, codes, sequences, low)
+
+
+def _sparse_index(
+    streams: list[Stream], codes: Sequence[Ints], sequences: Sequence[Array], low: int
+) -> tuple[Index, list[Ints]]:
+    values, ranks = np.unique(np.concatenate(sequences), return_inverse=True)
+    pairs = np.concatenate(codes) * len(values) + ranks
+    distinct, slots = np.unique(pairs, return_inverse=True)
+    index = Index(streams, low, 0, distinct // len(values), values[distinct % len(values)])
+    return index, np.split(slots, np.cumsum([len(s) for s in sequences])[:-1])
+
+
+def _number_streams(
+    tables: Sequence[Rows], vocabulary: Vocabulary, planned: Iterable[Stream]
+) -> tuple[list[Stream], list[Ints]]:
+    """All streams in the order of names, and the number of the stream of each row."""
+    words, lanes = max(len(vocabulary), 1), _lane_span(tables)
+    packed = [
+        (t[PRODUCER_NUMBER].astype(np.int64) * words + t["topic"]) * lanes
+        + t["lane"].astype(np.int64) % lanes
+        for t in tables
+    ]
+    span = len(vocabulary.producers) * words * lanes
+    distinct = _distinct(packed, span)
+    met = [_named_stream(vocabulary, *divmod(p, lanes)) for p in distinct.tolist()]
+    streams = sorted({*met, *planned}, key=sort_key)
+    places = {stream: place for place, stream in enumerate(streams)}
+    numbers = ints([places[stream] for stream in met])
+    if span <= _TABLE_SIZE:
+        table = filled(span)
+        table[distinct] = numbers
+        return streams, [table[p] for p in packed]
+    return streams, [numbers[np.searchsorted(distinct, p)] for p in packed]
+
+
+def _named_stream(vocabulary: Vocabulary, packed: int, lane: int) -> Stream:
+    number, topic = divmod(packed, len(vocabulary))
+    producer, incarnation = vocabulary.producers[number]
+    return Stream(producer, vocabulary.names[topic], _lane(lane), incarnation)
+
+
+def _lane_span(tables: Sequence[Rows]) -> int:
+    """How many lanes to make room for; a garbled lane may be any number of 32 bits."""
+    low = min((int(t["lane"].min()) for t in tables if len(t["lane"])), default=0)
+    high = max((int(t["lane"].max()) for t in tables if len(t["lane"])), default=0)
+    return high + 1 if low >= 0 else 1 << 32
+
+
+def _lane(packed: int) -> int:
+    """Lanes are signed 32-bit numbers in the ledgers."""
+    return packed if packed < 1 << 31 else packed - (1 << 32)
+
+
+def _distinct(packed: Sequence[Ints], span: int) -> Ints:
+    if span > _TABLE_SIZE:
+        return np.unique(np.concatenate(packed)) if packed else ints()
+    seen = np.zeros(span, dtype=np.bool_)
+    for codes in packed:
+        seen[codes] = True
+    return np.flatnonzero(seen)

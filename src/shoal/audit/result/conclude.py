@@ -1,0 +1,371 @@
+"""The result of an audit, from what was counted. No judgement but `verdict`'s is made here."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from shoal.audit.arrays import Ints, starts_of_groups, summed_by_key
+from shoal.audit.context import Setting, Stream
+from shoal.audit.read.folder import Ledger
+from shoal.audit.result.merge import Totals, latency_maxima
+from shoal.audit.result.producers import ProducerNames
+from shoal.audit.result.sentences import bound_95, compose_sentence, finish_sentences
+from shoal.audit.result.settle import Polls
+from shoal.audit.result.thresholds import worst_group
+from shoal.audit.result.verdict import broken_promises, decide, decide_stages
+from shoal.audit.rules.batches import count_batches
+from shoal.audit.rules.polls import Step
+from shoal.audit.times.clocks import skew_of
+from shoal.audit.times.faults import FaultWindow, all_faults
+from shoal.audit.times.latency import (
+    BUCKET_BITS,
+    bucket_bounds,
+    bucket_of,
+    named_latencies,
+    nearest_rank,
+    statistics,
+)
+from shoal.audit.times.segments import MOST_WINDOWS
+from shoal.audit.times.windows import judge_windows
+from shoal.model.errors import LedgerError
+from shoal.model.findings import LOST, Finding
+from shoal.model.result import (
+    FindingResult,
+    GroupResult,
+    Metrics,
+    Ratios,
+    Result,
+    Series,
+    Strip,
+    Throughput,
+)
+
+MOST_SECONDS = 100_000  # of a series; a run with longer or garbled times gets none
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was counted."""
+
+    setting: Setting
+    totals: Totals
+    polls: Polls
+
+    @cached_property
+    def producer_names(self) -> ProducerNames:
+        """Of every producer that planned, sent or is named by any record."""
+        counted = (
+            stream
+            for by_name in self.totals.counts.values()
+            for by_stream in by_name.values()
+            for stream in by_stream
+        )
+        contested = (
+            Stream(producer, "", lane, incarnation)
+            for *_, messages in self.polls.contested
+            for producer, lane, _, incarnation in messages
+        )
+        return ProducerNames(chain(self.setting.extents, counted, contested))
+
+
+def conclude(ledger: Ledger, evidence: Evidence) -> Result:
+    setting = evidence.setting
+    faults = all_faults(folder.commits for folder in ledger.folders)
+    judged = {group: _Group(evidence, group, faults) for group in setting.groups}
+    sentences = finish_sentences({name: group.clause() for name, group in judged.items()})
+    groups = {name: group.result(sentences[name]) for name, group in judged.items()}
+    foreign: dict[str, int] = defaultdict(int)
+    for line in ledger.commits("foreign"):
+        if not isinstance(count := line.get("count"), int):
+            raise LedgerError(f"run {setting.run}: bad foreign line {line!r:.200}")
+        foreign[str(line.get("cluster"))] += count
+    result = Result(
+        run=setting.run,
+        worst_group=min(groups),
+        groups=groups,
+        promises=dict(setting.promises),
+        foreign=dict(foreign),
+        faults=tuple(fault.to_json() for fault in faults),
+        missing_scans=_missing_scans(setting, evidence.totals),
+        mirror=next((f.plan["mirror"] for f in ledger.folders if f.plan.get("mirror")), None),
+    )
+    return replace(result, worst_group=worst_group(result))
+
+
+def _missing_scans(setting: Setting, totals: Totals) -> tuple[str, ...]:
+    clusters = ("source", "target") if setting.has_mirror else ("source",)
+    streams = totals.counts[None]["attempts"].keys() | setting.extents.keys()
+    logs = {(c, s.topic, setting.home(c, s)) for c in clusters for s in streams}
+    missing = sorted(log for log in logs if log not in setting.scans)
+    return tuple(f"{cluster} {topic}-{partition}" for cluster, topic, partition in missing)
+
+
+class _Group:
+    """One group's result in the making."""
+
+    def __init__(self, evidence: Evidence, group: str, faults: Sequence[FaultWindow]) -> None:
+        self.setting, self.totals, self.polls = evidence.setting, evidence.totals, evidence.polls
+        self.group, self.faults = group, faults[:MOST_WINDOWS]
+        self.skew_us = self.setting.skews_us.get(group)
+        self.counts = self._all_counts()
+        self.names = evidence.producer_names
+
+    def _all_counts(self) -> dict[str, int]:
+        """Every count of this group and of the logs, and what tells stages apart."""
+        totals = self.totals
+        counts = {
+            name: sum(by_stream.values())
+            for group in (None, self.group)
+            for name, by_stream in totals.counts[group].items()
+        }
+        counts[Finding.POLL_SKIP] = len(self.polls.skips.get(self.group, ()))
+        falls = self.polls.falls.get(self.group, ())
+        counts[Finding.NON_MONOTONIC_POLL] = sum(count for _, count in falls)
+        for (cluster, _, _), _, count, _ in self.polls.contested:
+            for name in (Finding.INCONSISTENT_OFFSET, f"inconsistent@{cluster}"):
+                counts[name] = counts.get(name, 0) + count
+        source = totals.counts[None][Finding.REORDERED_SOURCE]
+        target = totals.counts[None][Finding.REORDERED_TARGET]
+        in_read_log = target if self.setting.has_mirror else source
+        counts["reordered@mirror"] = _excess(target, source)
+        seen = totals.counts[self.group][Finding.REORDERED]
+        counts["reordered@consumers"] = _excess(seen, in_read_log)
+        counts["batches"] = count_batches(totals.batches[self.group], self.setting)
+        return counts
+
+    def clause(self) -> str:
+        """What happened, for a sentence."""
+        counts, promises = self.counts, self.setting.promises
+        told = {**counts, "acks_0": int(not self.setting.acknowledged)}
+        return compose_sentence(decide(counts, promises), told, promises, broken_promises(promises))
+
+    def result(self, sentence: str) -> GroupResult:
+        promises = self.setting.promises
+        return GroupResult(
+            verdict=decide(self.counts, promises),
+            sentence=sentence,
+            stages=decide_stages(self.counts, promises, has_mirror=self.setting.has_mirror),
+            findings={f.value: found for f in Finding if (found := self._finding(f)).count},
+            metrics=self._metrics(),
+            throughput=tuple(self._throughput()),
+            lanes=tuple(self._lanes()),
+            series=self._series(),
+            strips=tuple(self._strips()),
+            windows=judge_windows(self.setting, self.totals, self.group, self.faults),
+            histogram=tuple(self._histogram()),
+        )
+
+    # ------------------------------------------------------------ findings
+
+    def _finding(self, finding: Finding) -> FindingResult:
+        count = self.counts.get(finding, 0)
+        if not count:
+            return FindingResult(0)
+        if finding is Finding.POLL_SKIP:
+            return _poll_result(count, self.polls.skips[self.group], "skipped_offset")
+        if finding is Finding.NON_MONOTONIC_POLL:
+            return _poll_result(count, self.polls.falls[self.group], "falls")
+        if finding is Finding.INCONSISTENT_OFFSET:
+            return self._contested(count)
+        streams: set[Stream] = set()
+        for group in (None, self.group):
+            by_stream = self.totals.counts[group][finding]
+            streams.update(stream for stream, times in by_stream.items() if times)
+        held = self.totals.witnesses
+        witness = held.get((self.group, finding)) or held.get((None, finding))
+        return FindingResult(count, len(streams), witness and self.names.name_in(witness))
+
+    def _contested(self, count: int) -> FindingResult:
+        by_log = sorted(self.polls.contested, key=lambda found: (found[0], found[1]))
+        (cluster, topic, partition), offset, _, messages = by_log[0]
+        names = ("producer", "lane", "sequence", "incarnation")
+        witness = {
+            "cluster": cluster,
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "messages": [
+                self.names.name_in(dict(zip(names, message, strict=True))) for message in messages
+            ],
+        }
+        return FindingResult(count, len({found[0] for found in by_log}), witness)
+
+    # ------------------------------------------------------------ metrics
+
+    def _metrics(self) -> Metrics:
+        counts, totals = self.counts, self.totals
+        plain = {
+            name: counts.get(name, 0)
+            for name in (
+                *("attempts", "ok", "failed", "unknown", "deliveries", "delivered"),
+                *("delivered_attempts", "delivered_ok", "re_reads", "recovered", "lost_ok"),
+                *("pending_ok", "batches", "F", "F_limit", "K"),
+            )
+        }
+        lost = sum(counts.get(finding, 0) for finding in LOST)
+        pending = counts.get(Finding.PENDING, 0)
+        ratios = Ratios.of(plain, acknowledged=self.setting.acknowledged)
+        is_complete = bool(plain["ok"]) and not lost and not pending
+        known = {(of, name) for kind, of, name in totals.tables if kind == "latency"}
+        names = named_latencies(self.group, known)
+        ranges = {
+            name: totals.ranges.get((None, name), totals.ranges.get((self.group, name)))
+            for name in ("sent", "published", "output", "consumed")
+        }
+        return Metrics(
+            **plain,
+            lost=lost,
+            pending=pending,
+            yield_=ratios.yield_,
+            harvest=ratios.harvest,
+            completeness=ratios.completeness,
+            duplication=ratios.duplication,
+            re_read_rate=ratios.re_read_rate,
+            order=plain["F"] / plain["F_limit"] if plain["F_limit"] else None,
+            loss_rate_bound_95=bound_95(plain["delivered_ok"]) if is_complete else None,
+            batch_loss_rate_bound_95=bound_95(plain["batches"]) if is_complete else None,
+            latency_us={
+                name: statistics(
+                    totals.table("latency", of, name),
+                    lost + pending if name.startswith("e2e") else 0,
+                    skew_us=skew_of(name, self.skew_us),
+                )
+                for name, of in names
+            },
+            clock_skew_us=self.skew_us,
+            range_us={name: pair and pair[1] - pair[0] for name, pair in ranges.items()},
+        )
+
+    def _throughput(self) -> Iterable[Throughput]:
+        totals = self.totals
+        sent = totals.counts[None]["measured sent"]
+        delivered = totals.counts[self.group]["measured delivered"]
+        sent_s = _seconds(totals.ranges.get((None, "measured sent")))
+        delivered_s = _seconds(totals.ranges.get((self.group, "measured delivered")))
+        for topic in [None, *sorted({stream.topic for stream in sent})]:
+            of_sent = sum(n for s, n in sent.items() if topic in (None, s.topic))
+            of_delivered = sum(n for s, n in delivered.items() if topic in (None, s.topic))
+            sent_per_s = of_sent / sent_s if sent_s else None
+            delivered_per_s = of_delivered / delivered_s if delivered_s else None
+            size = self.setting.message_bytes
+            yield Throughput(
+                topic,
+                of_sent,
+                sent_per_s,
+                of_delivered,
+                delivered_per_s,
+                sent_bytes_per_s=None if size is None or sent_per_s is None else sent_per_s * size,
+                delivered_bytes_per_s=None
+                if size is None or delivered_per_s is None
+                else delivered_per_s * size,
+            )
+
+    def _lanes(self) -> Iterable[dict[str, Any]]:
+        rows: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for group in (None, self.group):
+            for name, by_stream in sorted(self.totals.counts[group].items()):
+                for stream, count in by_stream.items():
+                    rows[stream.topic, stream.lane][name] += count
+        for (topic, lane), counts in sorted(rows.items()):
+            kept = {name: n for name, n in counts.items() if n and "@" not in name}
+            yield {"topic": topic, "lane": lane, **dict(sorted(kept.items()))}
+
+    # ------------------------------------------------------------ pictures
+
+    def _series(self) -> Series:
+        totals = self.totals
+        sent = _as_dict(totals.table("second", None, "sent"))
+        received = _as_dict(totals.table("second", self.group, "received"))
+        buckets = totals.table("latency second", self.group, "")
+        seconds = [*sent, *received, *(buckets[:, 0] >> BUCKET_BITS).tolist()]
+        if not seconds or max(seconds) - min(seconds) >= MOST_SECONDS:
+            return Series()
+        start, end = min(seconds), max(seconds) + 1
+        p50, p99 = _percentiles_per_second(buckets)
+        highest = latency_maxima(totals, self.group)
+        span = range(start, end)
+        return Series(
+            start_s=start,
+            sent=[sent.get(second, 0) for second in span],
+            received=[received.get(second, 0) for second in span],
+            latency_us_p50=[p50.get(second) for second in span],
+            latency_us_p99=[p99.get(second) for second in span],
+            latency_us_max=[highest.get(second) for second in span],
+        )
+
+    def _strips(self) -> Iterable[Strip]:
+        lengths: dict[tuple[str, int], int] = defaultdict(int)
+        for stream, count in self.totals.counts[None]["attempts"].items():
+            place = (stream.topic, stream.lane)
+            lengths[place] = max(lengths[place], count)
+        stretch = self.setting.stretch
+        marks: dict[tuple[str, int], dict[tuple[int, str], int]] = defaultdict(
+            lambda: defaultdict(int)
+        )
+        for (group, finding), by_place in self.totals.marks.items():
+            if group in (None, self.group):
+                for (stream, number), count in by_place.items():
+                    marks[stream.topic, stream.lane][number * stretch, finding] += count
+        for topic, lane in sorted(lengths.keys() | marks.keys()):
+            own = sorted(marks[topic, lane].items())
+            found = tuple((first, finding, count) for (first, finding), count in own)
+            yield Strip(topic, lane, lengths[topic, lane], stretch, found)
+
+    def _histogram(self) -> Iterable[tuple[int, int, int]]:
+        exact = self.totals.table("latency", self.group, "e2e_intended")
+        buckets, counts = summed_by_key(bucket_of(exact[:, 0]), exact[:, 1])
+        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
+            yield (*bucket_bounds(bucket), count)
+
+
+def _excess(found: Mapping[Stream, int], before: Mapping[Stream, int]) -> int:
+    """How much was found beyond what was there before, stream by stream."""
+    return sum(max(count - before.get(stream, 0), 0) for stream, count in found.items())
+
+
+def _poll_result(count: int, found: list[tuple[Step, int]], name: str) -> FindingResult:
+    def key(item: tuple[Step, int]) -> tuple[Any, ...]:
+        step, _ = item
+        _, consumer, assignment, topic, partition = step.reader
+        return topic, partition, step.origin, step.landing, consumer, assignment
+
+    step, number = min(found, key=key)
+    group, consumer, assignment, topic, partition = step.reader
+    witness = {
+        "group": group,
+        "consumer": consumer,
+        "assignment": assignment,
+        "topic": topic,
+        "partition": partition,
+        "from_offset": step.origin,
+        "to_offset": step.landing,
+        name: number,
+    }
+    logs = {(step.reader[3], step.reader[4]) for step, _ in found}
+    return FindingResult(count, len(logs), witness)
+
+
+def _seconds(times_us: tuple[int, int] | None) -> float:
+    return (times_us[1] - times_us[0]) / 1e6 if times_us else 0.0
+
+
+def _as_dict(table: Ints) -> dict[int, int]:
+    return dict(table.tolist())
+
+
+def _percentiles_per_second(buckets: Ints) -> tuple[dict[int, int], dict[int, int]]:
+    halves: dict[int, int] = {}
+    tails: dict[int, int] = {}
+    seconds = buckets[:, 0] >> BUCKET_BITS
+    starts = starts_of_groups(seconds)
+    for own in np.split(buckets, starts[1:]) if len(starts) else ():
+        second = int(own[0, 0]) >> BUCKET_BITS
+        table = np.stack([own[:, 0] & ((1 << BUCKET_BITS) - 1), own[:, 1]], axis=1)
+        halves[second] = bucket_bounds(nearest_rank(table, 50, 100))[1]
+        tails[second] = bucket_bounds(nearest_rank(table, 99, 100))[1]
+    return halves, tails

@@ -1,0 +1,405 @@
+"""The judgement on what one group received of one cell."""
+
+import numpy as np
+
+from shoal.audit.arrays import (
+    LARGEST,
+    NONE,
+    Array,
+    Bools,
+    Ints,
+    ends_of_groups,
+    highest_by_pair,
+    ints,
+)
+from shoal.audit.context import Cluster, Knowledge, Stream
+from shoal.audit.read.evidence import NEVER, offset_of, pack_places, partition_of
+from shoal.audit.read.view import CellView
+from shoal.audit.rules.absence import is_shown_absent
+from shoal.audit.rules.batches import batch_rows
+from shoal.audit.rules.loss import CAUSES, PENDING, SUPERSEDED, Missing, classify, is_undecided
+from shoal.audit.rules.supersession import Gone, distinct, is_candidate, is_superseded, members_of
+from shoal.audit.rules.tally import Book, is_measured, write_order, write_range
+from shoal.audit.times.latency import buckets_per_second, maxima_per_second, per_second
+from shoal.audit.times.segments import fares_of, segments_of
+from shoal.model.findings import Finding
+from shoal.model.ledger import ABORTED, FAILED, OK, UNKNOWN
+
+
+class GroupJudge:
+    """Writes into the book of a cell what concerns one group."""
+
+    def __init__(
+        self, view: CellView, outcome: Array, group: str, book: Book, *, explained: Bools
+    ) -> None:
+        self.view, self.outcome, self.group, self.book = view, outcome, group, book
+        self._explained = explained  # broken, because altered on the way
+        self.deliveries = view.deliveries(group)
+        self.delivered = self.deliveries.delivered
+        self.is_undecided = False  # whether anything needs to know what other cells hold
+
+    def judge(self) -> None:
+        self._count()
+        self._judge_what_should_not_be()
+        self._judge_transactions()
+        self._judge_corruption()
+        self._judge_vanished()
+        units = self.view.arrival_units(self.deliveries)
+        write_order(self.view, self.book, kind="consumers", units=units, group=self.group)
+        self._measure()
+        self._write_reach()
+        self._judge_missing()
+
+    def _count(self) -> None:
+        delivered, outcome = self.delivered, self.outcome
+        counts = {
+            "deliveries": self.deliveries.slots,
+            "re_reads": self.deliveries.re_read_slots,
+            "delivered": np.flatnonzero(delivered),
+            "delivered_attempts": np.flatnonzero(delivered & (outcome != NEVER)),
+            "delivered_ok": np.flatnonzero(delivered & (outcome == OK)),
+            "recovered": np.flatnonzero(delivered & (outcome == UNKNOWN)),
+        }
+        for name, slots in counts.items():
+            self.book.count(self.group, name, slots)
+        slots, view = counts["delivered_ok"], self.view
+        times = (view.attempts.sent_us[slots], view.attempts.acked_us[slots])
+        rows = batch_rows(view.index.stream_of(slots), times, view.cell.low)
+        self.book.write("batches", self.group, rows)
+
+    def _find(self, finding: Finding, found: Bools) -> None:
+        slots = np.flatnonzero(found)
+        self.book.find(self.group, finding, slots, deliveries=self.deliveries)
+
+    def _judge_what_should_not_be(self) -> None:
+        """What was never attempted, and what producers were told is not there."""
+        unexpected = self.delivered & (self.outcome == NEVER)
+        self._find(Finding.UNEXPECTED, unexpected)
+        aborted = self._is_aborted_read()
+        self._find(Finding.ABORTED_READ, aborted)
+        self._blame_aborted(aborted)
+        # Where an unexpected message was seen first tells who made it.
+        in_source, in_target = self.view.in_source, self.view.in_target
+        at_source = np.flatnonzero(unexpected & in_source)
+        at_mirror = np.flatnonzero(unexpected & in_target & ~in_source)
+        self.book.count(self.group, "unexpected@source", at_source)
+        self.book.count(self.group, "unexpected@mirror", at_mirror)
+
+    def _blame_aborted(self, aborted: Bools) -> None:
+        """A refused message was stored; or one of an aborted transaction was not held back."""
+        refused = self.view.refused
+        self.book.count(self.group, "aborted@source", np.flatnonzero(aborted & refused))
+        self._blame_for_openness("aborted", aborted & (~refused | self._is_withheld()))
+
+    def _blame_for_openness(self, name: str, found: Bools) -> None:
+        """Who shows what is not committed: a mirror, if there is one, to all who read behind it."""
+        stage = "mirror" if self.view.setting.has_mirror else "consumers"
+        self.book.count(self.group, f"{name}@{stage}", np.flatnonzero(found))
+
+    def _is_aborted_read(self) -> Bools:
+        """Of an attempt that failed itself, or of a transaction that was to be held back."""
+        failed: Bools = self.delivered & (self.outcome == FAILED)
+        if not failed.any():
+            return failed
+        return failed & (self.view.refused | self._is_withheld())
+
+    def _is_withheld(self) -> Bools:
+        """Which slots belong to aborted transactions that this group must not see."""
+        members = self.view.memberships
+        if members is None or not self.view.setting.reads_committed(self.group):
+            return np.zeros(self.view.size, dtype=np.bool_)
+        withheld: Bools = members.fate == ABORTED
+        return withheld
+
+    def _judge_transactions(self) -> None:
+        """Reads before the commit was requested; and which transactions were seen at all."""
+        view, members = self.view, self.view.memberships
+        if members is None or not view.setting.reads_committed(self.group):
+            return
+        slots = self.deliveries.slots
+        received = view.receipts["received_us"][self.deliveries.rows]
+        requested = members.requested_us[slots]
+        ahead = np.where(requested == NONE, -LARGEST, requested - received)
+        early = np.zeros(view.size, dtype=np.bool_)
+        undecided = np.zeros(view.size, dtype=np.bool_)
+        skew = view.setting.skews_us.get(self.group)
+        if skew is not None:  # what is ahead by the clocks is truly ahead by that and the skew
+            early[slots[ahead > -skew[0]]] = True
+        undecided[slots[ahead > (-skew[1] if skew else 0)]] = True
+        self._find(Finding.UNCOMMITTED_READ, early)
+        self._blame_for_openness("uncommitted", early)
+        self.book.count(self.group, "undecided_reads", np.flatnonzero(undecided & ~early))
+        seen = distinct(members.transaction[self.delivered])
+        self.book.write("seen transactions", self.group, seen)
+
+    def _judge_corruption(self) -> None:
+        view = self.view
+        received = np.zeros(view.size, dtype=np.bool_)
+        broken_rows = ~view.receipts["intact"][self.deliveries.rows]
+        received[self.deliveries.slots[broken_rows]] = True
+        broken = (received | view.broken_in_target) & ~self._explained
+        self._find(Finding.CORRUPTED, broken | view.broken_in_source)
+        in_log = view.broken_in_target if view.setting.has_mirror else view.broken_in_source
+        by_consumers = np.flatnonzero(received & view.in_read_log & ~in_log)
+        self.book.count(self.group, "corrupted@consumers", by_consumers)
+
+    # ------------------------------------------------------------ vanished
+
+    def _judge_vanished(self) -> None:
+        """Delivered or mirrored, but absent from the scan of the log that it was in."""
+        view, read_cluster = self.view, self.view.setting.read_cluster
+        gone = np.zeros(view.size, dtype=np.bool_)
+        absent = ~view.in_read_log[self.deliveries.slots]
+        slots = self.deliveries.slots[absent]
+        places = view.receipts["place"][self.deliveries.rows[absent]]
+        gone[slots[self._is_covered(read_cluster, slots, places)]] = True
+        gone[self._superseded(np.flatnonzero(gone), read_cluster)] = False
+        self.book.count(self.group, f"vanished@{read_cluster}", np.flatnonzero(gone))
+        if view.setting.has_mirror:
+            mirrored = (view.in_target | self.delivered) & ~view.in_source
+            told = view.attempts.outcome
+            known = (self.outcome != NEVER) & (told != FAILED)
+            slots = np.flatnonzero(mirrored & known)
+            slots = slots[self._is_covered("source", slots, view.source_last[slots])]
+            slots = np.setdiff1d(slots, self._superseded(slots, "source"), assume_unique=True)
+            self.book.count(self.group, "vanished@source", slots)
+            gone[slots] = True
+        self._find(Finding.VANISHED, gone)
+
+    def _superseded(self, slots: Ints, cluster: Cluster) -> Ints:
+        """Those of the slots, all absent from a log, that a later message has superseded."""
+        view = self.view
+        own = view.source_last if cluster == "source" else view.target_last
+        gone = Gone(slots, own[slots], view.source_last[slots], view.target_last[slots])
+        if view.cell.knowledge is None:
+            if is_candidate(view, cluster, gone).any():
+                self.is_undecided = True
+            return ints()
+        return slots[is_superseded(view, cluster, gone, view.cell.knowledge)]
+
+    def _is_covered(self, cluster: Cluster, slots: Ints, places: Ints) -> Bools:
+        """Whether a scan would show these messages if they were still at these places.
+
+        A place that is not known lies within the scan of the lane's own partition, if any, if
+        that log begins at 0, or follows a message of the stream there and the start never moved.
+        """
+        view, setting = self.view, self.view.setting
+        covered = np.zeros(len(slots), dtype=np.bool_)
+        if not setting.has_scans_of(cluster):
+            return covered
+        placed, lost = np.flatnonzero(places != NONE), np.flatnonzero(places == NONE)
+        own = slots[placed]
+        covered[placed] = is_shown_absent(
+            setting,
+            cluster,
+            (view.index.streams, view.index.stream_of(own), places[placed]),
+            acknowledged=view.is_acknowledged[own],
+            is_drained=lambda stream: setting.is_drained(self.group, stream),
+        )
+        streams, inverse = np.unique(view.index.stream_of(slots[lost]), return_inverse=True)
+        since = ints([self._covered_since(cluster, view.index.streams[n]) for n in streams])
+        if len(lost):
+            covered[lost] = view.index.sequence_of(slots[lost]) > since[inverse]
+        return covered
+
+    def _covered_since(self, cluster: Cluster, stream: Stream) -> int:
+        """The sequence above which messages of a stream lie within a scan, at whatever place."""
+        partition = self.view.setting.home(cluster, stream)
+        log, knowledge = (cluster, stream.topic, partition), self.view.cell.knowledge
+        start, _ = self.view.setting.scans.get(log, (LARGEST, 0))
+        if start in {0, LARGEST}:
+            return start or NONE
+        if knowledge is None:
+            self.is_undecided = True
+            return LARGEST
+        return LARGEST if log in knowledge.moved else knowledge.placed_since.get(stream, LARGEST)
+
+    # ------------------------------------------------------------ times
+
+    def _measure(self) -> None:
+        view, book, group = self.view, self.book, self.group
+        slots = np.flatnonzero(self.delivered)
+        received = view.receipts["received_us"][self.deliveries.first[slots]]
+        write_range(book, group, "consumed", received)
+        every_time = view.receipts["received_us"][self.deliveries.rows]
+        book.write("second", [group, "received"], per_second(every_time))
+        edges_us = view.setting.edges_us
+        book.count_times(group, "received during", segments_of(every_time, edges_us))
+        if edges_us:
+            self._write_fares()
+        times = view.attempts
+        timed = (times.sent_us[slots] != NONE) & is_measured(view)[slots]
+        slots, received = slots[timed], received[timed]
+        book.count(group, "measured delivered", slots)
+        write_range(book, group, "measured delivered", received)
+        intended, sent = times.intended_us[slots], times.sent_us[slots]
+        waited = received - intended
+        book.measure(group, "e2e_intended", slots, waited)
+        book.measure(group, "e2e_actual", slots, received - sent)
+        book.write("latency second", group, buckets_per_second(intended, waited))
+        book.write("latency max", group, maxima_per_second(intended, waited))
+
+    def _write_fares(self) -> None:
+        """How messages fared, by when they were meant to leave."""
+        view, outcome, delivered = self.view, self.outcome, self.delivered
+        received = np.full(view.size, NONE)
+        rows = self.deliveries.first[delivered]
+        received[delivered] = view.receipts["received_us"][rows]
+        unanswered = (outcome == UNKNOWN) & view.setting.acknowledged
+        worse = (outcome == FAILED) | unanswered
+        if not view.setting.compacted:  # there a message may be gone for good reasons
+            worse |= ~delivered
+        made = np.flatnonzero((outcome != NEVER) & (view.segment != NONE))
+        segments = view.segment[made]
+        for segment in np.unique(segments).tolist():
+            slots = made[segments == segment]
+            told = (view.attempts.intended_us[slots], worse[slots], received[slots])
+            rows = fares_of(*told, slot_us=view.setting.slot_us)
+            self.book.write("fares", self.group, np.insert(rows, 0, segment, axis=1))
+
+    def _write_reach(self) -> None:
+        """How far the group read each partition and each stream, and how low it began."""
+        view, book = self.view, self.book
+        places = view.receipts["place"][self.deliveries.rows]
+        stream = view.index.stream_of(self.deliveries.slots)
+        partition, offset = partition_of(places), offset_of(places)
+        book.write("group reach", self.group, highest_by_pair(stream, partition, offset + 1))
+        lowest = highest_by_pair(stream, partition, -offset)
+        book.write("began", [view.setting.read_cluster, self.group], lowest)
+        slots = np.flatnonzero(self.delivered)
+        streams = view.index.stream_of(slots)
+        last = ends_of_groups(streams)
+        until = view.index.sequence_of(slots[last])
+        book.write("delivered until", self.group, np.stack([streams[last], until], axis=1))
+
+    # ------------------------------------------------------------ missing
+
+    def _judge_missing(self) -> None:
+        view, outcome, book, group = self.view, self.outcome, self.book, self.group
+        committed = (outcome == OK) | ((outcome == UNKNOWN) & view.delivered_to_anyone)
+        committed |= self._is_committed_by_others(committed)
+        owed = committed | ((view.in_source | view.in_target) & ~view.hidden)
+        slots = np.flatnonzero(owed & ~self.delivered)
+        missing = self._missing(slots)
+        superseded = self._superseded_losses(slots)
+        knowledge = view.cell.knowledge
+        if knowledge is None and (self.is_undecided or is_undecided(missing, group, view.setting)):
+            book.write("undecided", group)
+            return
+        cause = classify(missing, group, view.setting, knowledge or Knowledge())
+        cause[np.isin(slots, superseded, assume_unique=True)] = SUPERSEDED
+        for number, finding in enumerate(CAUSES):
+            book.find(group, finding, slots[cause == number])
+        is_ok, is_pending, is_lost = outcome[slots] == OK, cause == PENDING, cause < PENDING
+        book.count(group, "lost_ok", slots[is_lost & is_ok])
+        book.count(group, "pending_ok", slots[is_pending & is_ok])
+        book.count(group, "superseded_ok", slots[(cause == SUPERSEDED) & is_ok])
+        before_mirror = view.setting.has_mirror & (missing.read_place == NONE)
+        book.count(group, "pending@mirror", slots[is_pending & before_mirror])
+        self._write_tails(slots[is_lost])
+        self._write_lost_transactions(slots[is_lost], cause[is_lost])
+
+    def _is_committed_by_others(self, committed: Bools) -> Bools:
+        """Unknown attempts of transactions of which another message was delivered."""
+        view, members = self.view, self.view.memberships
+        found = np.zeros(view.size, dtype=np.bool_)
+        if members is None or not view.setting.reads_committed(self.group):
+            return found
+        waiting = np.flatnonzero(
+            (self.outcome == UNKNOWN) & ~committed & (members.transaction != NONE)
+        )
+        if view.cell.knowledge is None:
+            self.is_undecided |= bool(len(waiting))
+            return found
+        seen = view.cell.knowledge.delivered_transactions
+        found[waiting[members_of(members.transaction[waiting], seen)]] = True
+        return found
+
+    def _superseded_losses(self, slots: Ints) -> Ints:
+        """Those that a compacted log gave up: the log that is read, or before it the source."""
+        view = self.view
+        absent = slots[~view.in_read_log[slots]]
+        superseded = self._superseded(absent, view.setting.read_cluster)
+        if view.setting.has_mirror:
+            before = self._superseded(absent[~view.in_source[absent]], "source")
+            superseded = np.union1d(superseded, before)
+        return superseded
+
+    def _write_lost_transactions(self, lost: Ints, cause: Ints) -> None:
+        """Transactions that lost a message, each with the first one and its cause."""
+        members, index = self.view.memberships, self.view.index
+        if members is None or not self.view.setting.reads_committed(self.group):
+            return
+        own = members.transaction[lost] != NONE
+        lost, cause = lost[own], cause[own]
+        transactions, first = np.unique(members.transaction[lost], return_index=True)
+        slots = lost[first]
+        rows = [transactions, index.stream_of(slots), index.sequence_of(slots), cause[first]]
+        self.book.write("lost transactions", self.group, np.column_stack(rows))
+
+    def _missing(self, slots: Ints) -> Missing:
+        view = self.view
+        read = view.target_last if view.setting.has_mirror else view.source_last
+        intended = view.attempts.intended_us[slots]
+        return Missing(
+            streams=view.index.streams,
+            stream=view.index.stream_of(slots),
+            sequence=view.index.sequence_of(slots),
+            in_source=view.in_source[slots],
+            in_target=view.in_target[slots],
+            source_place=view.source_last[slots],
+            read_place=read[slots],
+            neighbour=self._neighbours(slots),
+            overdue=(intended != NONE) & (intended <= view.setting.overdue_us),
+            acknowledged=view.is_acknowledged[slots],
+        )
+
+    def _neighbours(self, slots: Ints) -> Ints:
+        """The target place of the nearest lower message of the stream, here or below."""
+        index, target = self.view.index, self.view.target_last
+        stream = index.stream_of(slots)
+        below = ints([self._place_below(number) for number in range(len(index.streams))])[stream]
+        known = np.flatnonzero(target != NONE)
+        if not len(known):
+            return below
+        nearest = np.searchsorted(known, slots) - 1
+        found = known[np.maximum(nearest, 0)]
+        is_own = (nearest >= 0) & (index.stream_of(found) == stream)
+        return np.where(is_own, target[found], below)
+
+    def _place_below(self, stream: int) -> int:
+        cell = self.view.cell
+        last_in_target = (cell.knowledge or Knowledge()).last_in_target
+        rows = last_in_target.get(self.view.index.streams[stream], ())
+        lower = [row for row in rows if row[0] < cell.low]
+        if not lower:
+            return NONE
+        _, partition, offset = lower[-1]
+        return int(pack_places(ints([partition]), ints([offset]))[0])
+
+    def _write_tails(self, lost: Ints) -> None:
+        """Per stream: how many were lost here, and how many of them above all deliveries here."""
+        index = self.view.index
+        found = np.flatnonzero(self.delivered)
+        count = len(index.streams)
+        highest = np.full(count, NONE)
+        np.maximum.at(highest, index.stream_of(found), index.sequence_of(found))
+        stream, sequence = index.stream_of(lost), index.sequence_of(lost)
+        above = sequence > highest[stream]
+        columns = [
+            np.arange(count),
+            np.full(count, self.view.cell.low),
+            highest,
+            np.bincount(stream, minlength=count),
+            np.bincount(stream[above], minlength=count),
+            _lowest(stream, sequence, count),
+            _lowest(stream[above], sequence[above], count),
+        ]
+        rows = np.column_stack(columns)
+        self.book.write("tail", self.group, rows[(highest != NONE) | (rows[:, 3] > 0)])
+
+
+def _lowest(stream: Ints, sequence: Ints, count: int) -> Ints:
+    lowest = np.full(count, LARGEST)
+    np.minimum.at(lowest, stream, sequence)
+    return lowest

@@ -1,0 +1,221 @@
+"""Why a message that should have arrived did not: the first cause that holds.
+
+Rules, in the words of the definitions:
+- A message is owed to a group if it is committed or in a log and was not delivered to it.
+- *Absent* is said of a scanned log only. A scan of the source decides every acknowledged message,
+  drained or not. Any other offset at or above the end of a scan is absent only once the lane was
+  drained: before that the scan may have come early.
+- A log that was not scanned is taken to hold nothing, where another scan names the stage: what
+  is absent from the source was never stored, or expired, though nobody looked into the target.
+- A deadline that the user gave and that has passed is as good as a drained lane.
+- Pending is what may still come: at or above the position of whoever must move it next, in
+  a lane that was not drained. A position that nobody recorded is inferred (`Knowledge`); the
+  mirror's only where the run promises order. Where no scan and no offset helps, a message is
+  passed once a later one of its stream was delivered, again only where order is promised.
+- A message absent from the target was mirrored and expired there, for all we know, if the
+  log start moved past its nearest lower neighbour; with no such neighbour, if the start
+  moved at all.
+- An offset that is not known lies not below any log start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Bools, Ints, ints
+from shoal.audit.context import Knowledge, Setting, Stream
+from shoal.audit.read.evidence import offset_of, partition_of
+from shoal.model.findings import Finding
+
+CAUSES = (
+    Finding.LOST_NEVER_STORED,
+    Finding.LOST_EXPIRED,
+    Finding.LOST_NOT_MIRRORED,
+    Finding.LOST_EXPIRED_AT_TARGET,
+    Finding.LOST_UNDELIVERED,
+    Finding.LOST_UNLOCATED,
+    Finding.PENDING,
+    Finding.SUPERSEDED,  # `supersession` finds these
+)
+NEVER_STORED, EXPIRED, NOT_MIRRORED, EXPIRED_AT_TARGET, UNDELIVERED, UNLOCATED = range(6)
+PENDING, SUPERSEDED = 6, 7
+# Whose fault a loss is; an unlocated one is nobody's.
+STAGE_OF_CAUSE = {
+    NEVER_STORED: "source",
+    EXPIRED: "mirror",
+    NOT_MIRRORED: "mirror",
+    EXPIRED_AT_TARGET: "consumers",
+    UNDELIVERED: "consumers",
+}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Messages owed to a group and not delivered, ascending by slot. Places may be NONE."""
+
+    streams: list[Stream]  # of the cell
+    stream: Ints
+    sequence: Ints
+    in_source: Bools  # by scan
+    in_target: Bools
+    source_place: Ints  # the last known copy, by whatever evidence
+    read_place: Ints  # the same in the log that the group reads
+    neighbour: Ints  # the target place of the nearest lower message of the stream
+    overdue: Bools  # whether the user's deadline has passed
+    acknowledged: Bools  # so that a scan of the source decides it
+
+
+class _Facts:
+    """Numbers that hold for each missing message, looked up once for each log."""
+
+    def __init__(
+        self, missing: Missing, group: str, setting: Setting, knowledge: Knowledge
+    ) -> None:
+        self._missing, self._setting, self._knowledge = missing, setting, knowledge
+        self._group = group
+        drained = self._by_stream(lambda stream: setting.is_drained(group, stream)) != 0
+        self.drained = drained | missing.overdue
+        self.source_offset = _offset(missing.source_place)
+        home = self._by_stream(lambda stream: setting.home("source", stream))
+        self.source_partition = np.where(
+            missing.source_place == NONE, home, partition_of(missing.source_place)
+        )
+        self.target_partition = self._by_stream(lambda stream: setting.home("target", stream))
+        self.read_offset = _offset(missing.read_place)
+        self.until = self._by_stream(
+            lambda stream: knowledge.delivered_until.get((group, stream), NONE)
+        )
+
+    def _by_stream(self, tell: Callable[[Stream], int]) -> Ints:
+        table = ints([int(tell(stream)) for stream in self._missing.streams])
+        return table[self._missing.stream]
+
+    def _by_log(self, partition: Ints, tell: Callable[[str, int], int]) -> Ints:
+        """What `tell` says of each message's topic and partition."""
+        span = int(partition.max()) + 1
+        packed, places = np.unique(self._missing.stream * span + partition, return_inverse=True)
+        streams = self._missing.streams
+        table = ints([int(tell(streams[p // span].topic, p % span)) for p in packed.tolist()])
+        return table[places]
+
+    def scan_start(self, cluster: str, partition: Ints) -> Ints:
+        scans = self._setting.scans
+        return self._by_log(partition, lambda t, p: scans.get((cluster, t, p), (NONE, NONE))[0])
+
+    def scan_end(self, cluster: str, partition: Ints) -> Ints:
+        scans = self._setting.scans
+        return self._by_log(partition, lambda t, p: scans.get((cluster, t, p), (NONE, NONE))[1])
+
+    def mirror_position(self) -> Ints:
+        said = self._setting.mirror_positions
+        reach = self._knowledge.mirror_reach if self._setting.ordered else {}
+        return self._by_log(
+            self.source_partition, lambda t, p: said.get((t, p), reach.get((t, p), NONE))
+        )
+
+    def group_position(self) -> Ints:
+        said, reach = self._setting.group_positions, self._knowledge.group_reach
+        partition = np.maximum(partition_of(self._missing.read_place), 0)
+
+        def position(topic: str, partition: int) -> int:
+            key = (self._group, topic, partition)
+            return said.get(key, reach.get(key, NONE))
+
+        return self._by_log(partition, position)
+
+    def may_have_expired(self) -> Bools:
+        """Whether the target may have held the message below its log start."""
+        neighbour = self._missing.neighbour
+        start = self.scan_start("target", np.maximum(partition_of(neighbour), 0))
+        moved = (
+            self._by_log(
+                self.target_partition, lambda t, p: int(("target", t, p) in self._knowledge.moved)
+            )
+            != 0
+        )
+        below: Bools = np.where(neighbour == NONE, moved, offset_of(neighbour) < start)
+        return below
+
+
+def _offset(place: Ints) -> Ints:
+    return np.where(place == NONE, NONE, offset_of(place))
+
+
+def is_undecided(missing: Missing, group: str, setting: Setting) -> bool:
+    """Whether these messages cannot be judged without knowing what other cells hold."""
+    if not len(missing.stream):
+        return False
+    facts = _Facts(missing, group, setting, Knowledge())
+    if not facts.drained.all():
+        return True
+    if not setting.has_mirror:
+        return False
+    # A mirror may put a lower message of the stream into any partition.
+    moved = {
+        topic
+        for (cluster, topic, _), (start, _) in setting.scans.items()
+        if start > 0 and cluster == "target"
+    }
+    return any(
+        missing.streams[number].topic in moved
+        for number in np.unique(missing.stream[~missing.in_target]).tolist()
+    )
+
+
+def classify(missing: Missing, group: str, setting: Setting, knowledge: Knowledge) -> Ints:
+    """The cause of each missing message, as an index into CAUSES."""
+    if not len(missing.stream):
+        return ints()
+    facts = _Facts(missing, group, setting, knowledge)
+    mirror_position = facts.mirror_position()
+    passed_by_mirror = (facts.source_offset != NONE) & (facts.source_offset < mirror_position)
+    passed_by_group = (facts.read_offset != NONE) & (facts.read_offset < facts.group_position())
+    passed_by_order = (
+        missing.sequence < facts.until if setting.ordered else np.zeros_like(facts.drained)
+    )
+    scanned_source = facts.scan_end("source", facts.source_partition) != NONE
+    scanned_target = facts.scan_end("target", facts.target_partition) != NONE
+    covered = facts.source_offset < facts.scan_end("source", facts.source_partition)
+    covered |= facts.drained | missing.acknowledged
+    absent_from_source = ~missing.in_source & scanned_source & covered
+    below_start = (facts.source_offset != NONE) & (
+        facts.source_offset < facts.scan_start("source", facts.source_partition)
+    )
+    waits_for_mirror = (mirror_position != NONE) & (facts.source_offset >= mirror_position)
+    blind = np.select(
+        [facts.drained, facts.read_offset != NONE, setting.has_mirror & waits_for_mirror],
+        [True, passed_by_group, False],
+        passed_by_order,
+    )
+    without_target = np.where(blind, UNLOCATED, PENDING)
+    is_left = facts.drained | passed_by_mirror
+    expired_at_target = facts.may_have_expired()
+    if not setting.has_mirror:
+        return np.select(
+            [missing.in_source, absent_from_source & below_start, absent_from_source],
+            [_if(facts.drained | passed_by_group, UNDELIVERED), EXPIRED, NEVER_STORED],
+            without_target,
+        )
+    unnamed = is_left | ((facts.source_offset == NONE) & passed_by_order)
+    return np.select(
+        [
+            missing.in_target,
+            missing.in_source & scanned_target,
+            absent_from_source & ~below_start,
+            absent_from_source,
+            ~missing.in_source & scanned_target,
+        ],
+        [
+            _if(facts.drained | passed_by_group, UNDELIVERED),
+            _if(is_left, np.where(expired_at_target, EXPIRED_AT_TARGET, NOT_MIRRORED)),
+            NEVER_STORED,
+            EXPIRED,
+            _if(unnamed, np.where(expired_at_target, EXPIRED_AT_TARGET, UNLOCATED)),
+        ],
+        without_target,
+    )
+
+
+def _if(lost: Bools, cause: Ints | int) -> Ints:
+    return np.where(lost, cause, PENDING)

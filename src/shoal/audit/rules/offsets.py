@@ -1,0 +1,175 @@
+"""Who was at each offset: offsets with two messages, and jumps over known messages.
+
+Looked at only where it matters: where something besides the scan puts a message at an
+offset at which the scan does not, where a log was not scanned or not read upwards, and
+where a reader jumped. `judge` finds those ranges.
+"""
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Bools, Ints, Rows, ints, joined
+from shoal.audit.context import Setting
+from shoal.audit.parts import Part, part
+from shoal.audit.read.evidence import offset_of, pack_places
+from shoal.audit.read.read import PRODUCER_NUMBER, Vocabulary, Within, read_rows
+from shoal.audit.read.walk import number_rows
+from shoal.audit.tasks import OffsetCell
+from shoal.model.ledger import COMMITTED, FAILED, OPEN
+
+_COLUMNS = ("topic", "offset", PRODUCER_NUMBER, "lane", "sequence")
+
+
+def judge_offsets(task: OffsetCell, setting: Setting) -> list[Part]:
+    words = Vocabulary()
+    evidence = _read(task, setting, words)
+    names = ("topic", "partition", PRODUCER_NUMBER, "lane", "sequence", "offset")
+    rows = {name: joined([table[name] for table in evidence]) for name in names}
+    is_scan = np.repeat(
+        [True, *(False for _ in evidence[1:])], [len(t["offset"]) for t in evidence]
+    )
+    counts = ~_is_hidden(task, rows, words)
+    log = number_rows([rows["topic"], rows["partition"]])
+    places = pack_places(log, rows["offset"])
+    order = np.argsort(places, kind="stable")
+    rows = {name: column[order] for name, column in rows.items()}
+    places, is_scan, counts = places[order], is_scan[order], counts[order]
+    parts = _contested(task, rows, places, words)
+    logs = {}
+    for row in np.unique(log[order], return_index=True)[1].tolist():
+        logs[words.names[rows["topic"][row]], int(rows["partition"][row])] = int(log[order][row])
+    return [*parts, _skips(task, setting, _Known(places[counts], is_scan[counts], logs))]
+
+
+def _is_hidden(task: OffsetCell, rows: Rows, words: Vocabulary) -> Bools:
+    """Which rows are of transactions that were aborted or are open: no reader misses those."""
+    count = len(rows["offset"])
+    if not task.transactions or not count:
+        return np.zeros(count, dtype=np.bool_)
+    low, high = int(rows["sequence"].min()), int(rows["sequence"].max())
+    columns = (PRODUCER_NUMBER, "topic", "lane", "sequence")
+    within = Within("sequence", ((low, high + 1),))
+    members = read_rows(
+        "transactions", task.transactions, (*columns, "fate"), vocabulary=words, within=within
+    )
+    both = [np.concatenate([rows[name], members[name]]) for name in columns]
+    message = number_rows(both)
+    ended, left = message[count:][members["fate"] != OPEN], message[count:]
+    committed = message[count:][members["fate"] == COMMITTED]
+    aborted = np.setdiff1d(ended, committed)
+    still_open = np.setdiff1d(left, ended)
+    hidden: Bools = np.isin(message[:count], np.concatenate([aborted, still_open]))
+    return hidden
+
+
+def _read(task: OffsetCell, setting: Setting, words: Vocabulary) -> list[Rows]:
+    """Everything that puts a message at an offset of the cluster; the scan comes first."""
+    within = Within("offset", task.ranges)
+    columns = [*_COLUMNS, "partition", "cluster"]
+    log = read_rows("log", task.log, columns, vocabulary=words, within=within)
+    own = log["cluster"] == words.code(task.cluster)
+    evidence = [{name: column[own] for name, column in log.items()}]
+    if task.cluster == setting.read_cluster:
+        columns = [*_COLUMNS, "partition"]
+        pieces = task.receipts
+        evidence.append(read_rows("receipts", pieces, columns, vocabulary=words, within=within))
+    if task.cluster == "source":
+        columns = [*_COLUMNS, "outcome"]
+        attempts = read_rows("attempts", task.attempts, columns, vocabulary=words, within=within)
+        told = (attempts["outcome"] != FAILED) & (attempts["offset"] != NONE)
+        told &= ~_is_unproven(task, attempts, words)
+        attempts = {name: column[told] for name, column in attempts.items()}
+        attempts["partition"] = _homes(attempts, setting, words)
+        evidence.append(attempts)
+    return evidence
+
+
+def _is_unproven(task: OffsetCell, attempts: Rows, words: Vocabulary) -> Bools:
+    """Which rows name an offset that is no evidence."""
+    count = len(attempts["offset"])
+    if not task.unproven or not count:
+        return np.zeros(count, dtype=np.bool_)
+    named = [
+        (
+            words.producer_code(stream.producer, stream.incarnation),
+            *(words.code(stream.topic), stream.lane, sequence, offset),
+        )
+        for stream, sequence, offset in task.unproven
+    ]
+    names = (PRODUCER_NUMBER, "topic", "lane", "sequence", "offset")
+    columns = zip(names, np.array(named, dtype=np.int64).T, strict=True)
+    both = [np.concatenate([attempts[name], column]) for name, column in columns]
+    number = number_rows(both)
+    found: Bools = np.isin(number[:count], number[count:])
+    return found
+
+
+def _homes(attempts: Rows, setting: Setting, words: Vocabulary) -> Ints:
+    """The source partition of each acknowledged message."""
+    number = number_rows([attempts["topic"], attempts["lane"]])
+    _, first = np.unique(number, return_index=True)
+    homes = [
+        setting.source_partition(words.names[attempts["topic"][row]], int(attempts["lane"][row]))
+        for row in first.tolist()
+    ]
+    return ints(homes)[number] if homes else ints()
+
+
+def _contested(task: OffsetCell, rows: Rows, places: Ints, words: Vocabulary) -> list[Part]:
+    """Offsets of one log with two different messages."""
+    # What cannot be read may be any message, so it contradicts none.
+    named = (rows["lane"] != NONE) | (rows["sequence"] != NONE)
+    rows, places = {name: column[named] for name, column in rows.items()}, places[named]
+    message = np.stack([rows[PRODUCER_NUMBER], rows["lane"], rows["sequence"]], axis=1)
+    differs = (message[1:] != message[:-1]).any(axis=1) & (places[1:] == places[:-1])
+    found, first = np.unique(places[1:][differs], return_index=True)
+    if not len(found):
+        return []
+    witnesses = np.flatnonzero(differs)[first] + 1
+    logs: dict[tuple[str, int], list[int]] = {}
+    for row in witnesses.tolist():
+        key = (words.names[rows["topic"][row]], int(rows["partition"][row]))
+        logs.setdefault(key, []).append(row)
+    parts = []
+    for (topic, partition), own in logs.items():
+        offset = int(rows["offset"][own[0]])
+        held = places == places[own[0]]
+        messages = sorted({_message(rows, row, words) for row in np.flatnonzero(held).tolist()})
+        label = [task.cluster, topic, partition, [list(message) for message in messages[:2]]]
+        parts.append(part("contested", label, [len(own), offset]))
+    return parts
+
+
+def _message(rows: Rows, row: int, words: Vocabulary) -> tuple[str, int, int, int]:
+    """Producer, lane, sequence, incarnation."""
+    producer, incarnation = words.producers[rows[PRODUCER_NUMBER][row]]
+    return producer, int(rows["lane"][row]), int(rows["sequence"][row]), incarnation
+
+
+class _Known:
+    """Offsets at which messages are known to be, by log."""
+
+    def __init__(self, places: Ints, is_scan: Bools, logs: dict[tuple[str, int], int]) -> None:
+        self._all, self._scanned, self._logs = places, places[is_scan], logs
+
+    def first_between(self, log: tuple[str, int], low: int, high: int, scanned: bool) -> int:
+        """The lowest known offset in [low, high) of a log, or NONE."""
+        if log not in self._logs:
+            return NONE
+        places = self._scanned if scanned else self._all
+        bounds = pack_places(ints([self._logs[log]] * 2), ints([low, high]))
+        at, end = np.searchsorted(places, bounds).tolist()
+        return int(offset_of(places[at : at + 1])[0]) if at < end else NONE
+
+
+def _skips(task: OffsetCell, setting: Setting, known: _Known) -> Part:
+    """Of each jump that left out a known message, its number and the lowest such offset."""
+    rows = []
+    for jump in task.jumps:
+        log = (jump.topic, jump.partition)
+        scanned = (task.cluster, *log) in setting.scans
+        if not scanned and (task.cluster, *log) in setting.compacted:
+            continue  # what was there once may be superseded by now
+        first = known.first_between(log, jump.origin + 1, jump.landing, scanned)
+        if first != NONE:
+            rows.append([jump.number, first])
+    return part("skips", None, rows)

@@ -1,0 +1,175 @@
+"""What compaction removed: messages absent from a log that holds a later one of their key.
+
+A cell tells, of each compacted log, the latest message under each key (`latest_rows`); all
+cells together are `Knowledge.latest`. *Later* is decided by the offsets of both in that log;
+where the missing one's is not known, by their offsets in the source; where those are not
+known, by sequence within one stream, else by their offsets in the target.
+
+Where nobody scanned the log that consumers read, what they received was in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from shoal.audit.arrays import NONE, Bools, Ints, ints, starts_of_groups
+from shoal.audit.context import Cluster, Knowledge, Log, Setting, Stream
+from shoal.audit.read.evidence import offset_of, partition_of
+from shoal.audit.read.view import CellView
+
+# Highest values of each (stream, partition, key) of a cell. `unplaced` is the highest sequence
+# of those whose place in the source is not known; NONE where there is none.
+LATEST: Final = ("stream", "partition", "key", "own", "source", "target", "sequence", "unplaced")
+_KEY, _OWN, _SOURCE, _TARGET, _SEQUENCE, _UNPLACED = range(2, 8)
+
+
+def latest_rows(view: CellView, cluster: Cluster) -> Ints:
+    """Rows of `LATEST` for the compacted logs of a cluster."""
+    if not any(log[0] == cluster for log in view.setting.compacted):
+        return np.empty((0, len(LATEST)), dtype=np.int64)
+    slots, places = view.source_scan if cluster == "source" else view.target_scan
+    if cluster == view.setting.read_cluster and not view.setting.has_scans_of(cluster):
+        slots, places = view.received
+    held = view.key_known[slots]
+    slots, places = slots[held], places[held]
+    last = view.source_last if cluster == "source" else view.target_last
+    source, target = view.source_last[slots], view.target_last[slots]
+    sequence = view.index.sequence_of(slots)
+    table = np.column_stack(
+        [
+            view.index.stream_of(slots),
+            partition_of(places),
+            view.key[slots],
+            offset_of(last[slots]),
+            _offset(source),
+            _offset(target),
+            sequence,
+            np.where(source == NONE, sequence, NONE),
+        ]
+    )
+    return _highest(table, 3)
+
+
+def _offset(place: Ints) -> Ints:
+    return np.where(place == NONE, NONE, offset_of(place))
+
+
+def _highest(table: Ints, keys: int) -> Ints:
+    """One row for each combination of the first columns, with the maxima of the others."""
+    if not len(table):
+        return table
+    table = table[np.lexsort(table[:, :keys][:, ::-1].T)]
+    fresh = np.append(True, (table[1:, :keys] != table[:-1, :keys]).any(axis=1))
+    starts = np.flatnonzero(fresh)
+    return np.column_stack(
+        [table[starts, :keys], np.maximum.reduceat(table[:, keys:], starts, axis=0)]
+    )
+
+
+def merge_latest(parts: Iterable[tuple[str, Stream, Ints]]) -> dict[Log, dict[Stream, Ints]]:
+    """Rows of all cells (cluster, stream, rows of `LATEST`) by log and stream, by key."""
+    gathered: dict[Log, dict[Stream, list[Ints]]] = {}
+    for cluster, stream, rows in parts:
+        for partition in np.unique(rows[:, 1]).tolist():
+            log = (cluster, stream.topic, partition)
+            own = rows[rows[:, 1] == partition]
+            gathered.setdefault(log, {}).setdefault(stream, []).append(own)
+    return {
+        log: {stream: _highest_of_key(np.concatenate(rows)) for stream, rows in streams.items()}
+        for log, streams in gathered.items()
+    }
+
+
+def _highest_of_key(rows: Ints) -> Ints:
+    rows = rows.copy()
+    rows[:, :2] = 0  # one stream and one partition: only the key tells rows apart
+    return _highest(rows, 3)
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Messages absent from the scan of a cluster, by slot. Places are NONE where not known."""
+
+    slots: Ints
+    own_place: Ints
+    source_place: Ints
+    target_place: Ints
+
+
+def is_candidate(view: CellView, cluster: Cluster, gone: Gone) -> Bools:
+    """Which of them have a key and lie in a compacted log."""
+    if not view.setting.compacted:
+        return np.zeros(len(gone.slots), dtype=np.bool_)
+    logs = view.setting.compacted
+    streams = view.index.streams
+    of_stream = np.array([_home(view.setting, cluster, s) in logs for s in streams], dtype=np.bool_)
+    found: Bools = view.key_known[gone.slots] & of_stream[view.index.stream_of(gone.slots)]
+    return found
+
+
+def is_superseded(view: CellView, cluster: Cluster, gone: Gone, knowledge: Knowledge) -> Bools:
+    """Which of them a later message of the same key in that log has superseded."""
+    found = np.zeros(len(gone.slots), dtype=np.bool_)
+    candidates = np.flatnonzero(is_candidate(view, cluster, gone))
+    stream_of = view.index.stream_of(gone.slots[candidates])
+    for number in np.unique(stream_of).tolist():
+        stream = view.index.streams[number]
+        rivals = knowledge.latest.get(_home(view.setting, cluster, stream), {})
+        rows = candidates[stream_of == number]
+        found[rows] = _has_later(view, rivals, stream, _rows_of(gone, rows))
+    return found
+
+
+def _rows_of(gone: Gone, rows: Ints) -> Gone:
+    return Gone(
+        gone.slots[rows], gone.own_place[rows], gone.source_place[rows], gone.target_place[rows]
+    )
+
+
+def _has_later(view: CellView, rivals: Mapping[Stream, Ints], stream: Stream, gone: Gone) -> Bools:
+    key = view.key[gone.slots]
+    own, source = _offset(gone.own_place), _offset(gone.source_place)
+    target = _offset(gone.target_place)
+    later = np.zeros(len(key), dtype=np.bool_)
+    for rival, rows in rivals.items():
+        latest = _look_up(rows, key)
+        by_source = latest[:, _SOURCE] > source
+        if rival == stream:
+            sequence = view.index.sequence_of(gone.slots)
+            unknown = latest[:, _SEQUENCE] > sequence
+            by_source |= latest[:, _UNPLACED] > sequence
+        else:
+            unknown = (target != NONE) & (latest[:, _TARGET] > target)
+        later |= np.select(
+            [own != NONE, source != NONE], [latest[:, _OWN] > own, by_source], unknown
+        )
+    return later
+
+
+def _look_up(rows: Ints, key: Ints) -> Ints:
+    """The row of each key, or one of NONE."""
+    place = np.minimum(np.searchsorted(rows[:, _KEY], key), len(rows) - 1)
+    found = rows[place].copy()
+    found[rows[place, _KEY] != key] = NONE
+    return found
+
+
+def _home(setting: Setting, cluster: Cluster, stream: Stream) -> Log:
+    return cluster, stream.topic, setting.home(cluster, stream)
+
+
+def members_of(transactions: Ints, chosen: Ints) -> Bools:
+    """Which of the transactions are among the chosen ones, which are ascending."""
+    if not len(chosen):
+        return np.zeros(len(transactions), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(chosen, transactions), len(chosen) - 1)
+    found: Bools = chosen[place] == transactions
+    return found
+
+
+def distinct(transactions: Ints) -> Ints:
+    """The different transactions, ascending, without NONE."""
+    ordered = np.sort(transactions[transactions != NONE])
+    return ordered[starts_of_groups(ordered)] if len(ordered) else ints()

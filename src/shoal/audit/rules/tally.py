@@ -1,0 +1,190 @@
+"""Where a cell writes down what it counts.
+
+Streams are numbered within the cell; the first part names them. Counts are per stream. A
+finding has, besides its count, its smallest witness (by topic, producer, lane, sequence)
+and marks for the strips of the report.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from shoal.audit.arrays import (
+    NONE,
+    Array,
+    Bools,
+    Ints,
+    counts_of_values,
+    ends_of_groups,
+    ints,
+)
+from shoal.audit.parts import Part, part
+from shoal.audit.read.evidence import NEVER, Deliveries, Places, offset_of, partition_of
+from shoal.audit.read.view import CellView
+from shoal.audit.rules.order import Units, late_elements, summarise
+from shoal.audit.times.latency import histogram
+from shoal.audit.times.segments import histogram_by_segment
+from shoal.model.findings import Finding
+from shoal.model.ledger import OUTCOMES
+
+_MOST_PLACES = 8  # that a witness names
+
+
+class Book:
+    """The parts of one cell, as they are written."""
+
+    def __init__(self, view: CellView, outcome: Array) -> None:
+        self._view, self._outcome = view, outcome
+        self._tallies: dict[str | None, dict[str, Ints]] = {}
+        self._segments: dict[str | None, dict[str, Ints]] = {}
+        self._parts = [part("streams", [list(stream) for stream in view.index.streams])]
+
+    def parts(self) -> list[Part]:
+        tallies = [
+            part("tally", [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            for group, counts in self._tallies.items()
+        ]
+        segments = [
+            part("segments", [group, list(counts)], np.stack(list(counts.values()), axis=1))
+            for group, counts in self._segments.items()
+        ]
+        return [*self._parts, *tallies, *segments]
+
+    def write(self, kind: str, label: Any, rows: Any = ()) -> None:
+        self._parts.append(part(kind, label, rows))
+
+    def add(self, group: str | None, name: str, per_stream: Ints) -> None:
+        tally = self._tallies.setdefault(group, {})
+        tally[name] = tally[name] + per_stream if name in tally else per_stream
+
+    def count(self, group: str | None, name: str, slots: Ints) -> None:
+        """One for each slot (which may be given several times)."""
+        if len(slots):
+            self.add(group, name, self._view.index.per_stream(slots))
+            self.count_times(group, name, self._view.segments(slots))
+
+    def count_times(self, group: str | None, name: str, segments: Ints) -> None:
+        """One for each entry, between the edges of faults; NONE is left out."""
+        edges_us = self._view.setting.edges_us
+        if edges_us:
+            counts = np.bincount(segments + 1, minlength=len(edges_us) + 2)[1:]
+            held = self._segments.setdefault(group, {})
+            held[name] = held[name] + counts if name in held else counts
+
+    def measure(self, group: str | None, name: str, slots: Ints, waits_us: Ints) -> None:
+        """A latency of each slot."""
+        self.write("latency", [group, name], histogram(waits_us))
+        if self._view.setting.edges_us:
+            rows = histogram_by_segment(self._view.segment[slots], waits_us)
+            self.write("latency segment", [group, name], rows)
+
+    def find(
+        self,
+        group: str | None,
+        finding: Finding,
+        slots: Ints,
+        *,
+        deliveries: Deliveries | None = None,
+    ) -> None:
+        """A finding in each slot; a slot given several times counts as often."""
+        if not len(slots):
+            return
+        self.count(group, finding, slots)
+        details = self.describe(int(slots.min()), deliveries)
+        self.write("witness", [group, finding, details], [details["sequence"]])
+        index = self._view.index
+        self.mark(group, finding, index.stream_of(slots), index.sequence_of(slots))
+
+    def mark(self, group: str | None, finding: str, stream: Ints, sequence: Ints) -> None:
+        """Marks for a strip: rows of (stream, stretch, count)."""
+        stretch = sequence // self._view.setting.stretch
+        order = np.lexsort((stretch, stream))
+        stream, stretch = stream[order], stretch[order]
+        fresh = np.append(True, (np.diff(stream) != 0) | (np.diff(stretch) != 0))
+        starts = np.flatnonzero(fresh)
+        counts = np.diff(np.append(starts, len(stream)))
+        rows = np.stack([stream[starts], stretch[starts], counts], axis=1)
+        self.write("marks", [group, finding], rows)
+
+    def describe(self, slot: int, deliveries: Deliveries | None = None) -> dict[str, Any]:
+        """All that the ledgers say of one message, within reason."""
+        view, one = self._view, ints([slot])
+        stream = view.index.streams[int(view.index.stream_of(one)[0])]
+        outcome = int(self._outcome[slot])
+        told: dict[str, Any] = {
+            **stream.described(),
+            "sequence": int(view.index.sequence_of(one)[0]),
+            "outcome": None if outcome == NEVER else OUTCOMES[outcome],
+        }
+        attempts = view.attempts
+        times_us = {
+            "intended_us": attempts.intended_us,
+            "sent_us": attempts.sent_us,
+            "acked_us": attempts.acked_us,
+        }
+        for name, known in times_us.items():
+            time_us = int(known[slot])
+            told[name] = None if time_us == NONE else time_us
+        told["source"] = _places(view.source_places, slot)
+        if view.setting.has_mirror:
+            told["target"] = _places(view.target_places, slot)
+        if deliveries is not None:
+            told["deliveries"] = self._deliveries(deliveries, slot)
+        return told
+
+    def _deliveries(self, deliveries: Deliveries, slot: int) -> list[dict[str, int]]:
+        rows = deliveries.rows[deliveries.slots == slot][:_MOST_PLACES]
+        names = ("partition", "offset", "assignment", "received_us")
+        return [{name: int(self._view.receipts[name][row]) for name in names} for row in rows]
+
+
+def _places(known: Places, slot: int) -> list[dict[str, int]]:
+    places = known.of(slot)[:_MOST_PLACES]
+    pairs = zip(partition_of(places).tolist(), offset_of(places).tolist(), strict=True)
+    return [{"partition": partition, "offset": offset} for partition, offset in pairs]
+
+
+def is_measured(view: CellView) -> Bools:
+    """Which slots are past the warm-up."""
+    measured: Bools = view.attempts.intended_us >= view.setting.measure_from_us
+    return measured
+
+
+def write_range(book: Book, group: str | None, name: str, times_us: Ints) -> None:
+    if len(times_us):
+        book.write("range", [group, name], [int(times_us.min()), int(times_us.max())])
+
+
+def write_order(
+    view: CellView, book: Book, *, kind: str, units: Units, group: str | None = None
+) -> None:
+    """Summaries of order units; of those in disorder also spans of keys, and marks."""
+    table, spans = summarise(units, view.cell.low)
+    starts = units.starts()
+    ends = ends_of_groups(units.unit) + 1
+    streams = units.stream[starts]
+    book.write("order", [kind, group], np.column_stack([streams, table]))
+    for number, span in spans.items():
+        label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
+        book.write("spans", label, span)
+    for number in np.flatnonzero(table[:, 6]).tolist():
+        unit = units.slice(starts[number], ends[number])
+        by_key = np.argsort(unit.key, kind="stable")
+        is_late = late_elements(unit.sequence[by_key])
+        late = unit.sequence[by_key][is_late] // view.setting.stretch
+        label = [kind, group, int(streams[number]), int(table[number, 9]), view.cell.low]
+        book.write("late", label, np.stack(counts_of_values(late), axis=1))
+        if view.setting.edges_us:
+            late = unit.segment[by_key][is_late]
+            book.write("late segments", label, np.stack(counts_of_values(late), axis=1))
+
+
+def spans_of(offsets: Ints, gap: int) -> Ints:
+    """Offsets as ranges [low, high) that swallow gaps up to a size."""
+    distinct, _ = counts_of_values(offsets)
+    if not len(distinct):
+        return np.empty((0, 2), dtype=np.int64)
+    breaks = np.flatnonzero(np.diff(distinct) > gap)
+    lows = distinct[np.append(0, breaks + 1)]
+    highs = distinct[np.append(breaks, len(distinct) - 1)] + 1
+    return np.stack([lows, highs], axis=1)

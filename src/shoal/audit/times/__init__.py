@@ -1,0 +1,1 @@
+"""Latencies, clocks, and the windows of faults."""

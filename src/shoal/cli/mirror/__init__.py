@@ -1,0 +1,1 @@
+"""`shoal mirror` and its options."""

@@ -1,0 +1,286 @@
+"""`shoal mirror`: copy topics from one cluster to another, batch by batch."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+from click import get_current_context
+from click.core import ParameterSource
+
+from shoal.cli.mirror.copy_options import copy_options, copy_rules
+from shoal.cli.mirror.options import group_rules, naming, naming_options, topic_options, topic_rules
+from shoal.cli.mirror.translate import translate_command
+from shoal.cli.mirror.watch import pause_command, resume_command, status_command
+from shoal.cli.mirror.workers import mirror_hands
+from shoal.cli.shared import console
+from shoal.cli.shared.options import Command, cluster_options, cluster_properties, output_option
+from shoal.mirror.config import HeartbeatRules, MirrorConfig, MirrorLimits
+from shoal.mirror.copy.delivery.names import DELIVERIES
+from shoal.mirror.mm2.patterns import listed
+from shoal.model.errors import ShoalError, UsageError
+from shoal.model.exit_codes import ExitCode
+from shoal.model.serialised import to_plain
+from shoal.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from shoal.mirror.status import MirrorStatus
+    from shoal.mirror.verify import PartitionReport
+
+SPEAK_EVERY_S: Final = 5.0
+# Options that may stand beside a file of MirrorMaker 2's.
+_BESIDE_FILE: Final = ("handler", "positions", "re_encoded", "stop_with_parent")
+
+
+@click.group()
+def mirror() -> None:
+    """Copy topics between clusters without unpacking their record batches.
+
+    \b
+    shoal mirror run --source-bootstrap-server 127.0.0.1:9092 \\
+                     --target-bootstrap-server 127.0.0.1:9192 --topics orders,pay.*
+    shoal mirror run mm2.properties
+    """
+
+
+for _command in (status_command, pause_command, resume_command, translate_command):
+    mirror.add_command(_command)
+
+
+def _both_clusters(command: Command) -> Command:
+    return cluster_options("source")(cluster_options("target")(command))
+
+
+@mirror.command("run")
+@click.argument(
+    "file", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+@_both_clusters
+@topic_options
+@click.option(
+    "--name",
+    default="default",
+    show_default=True,
+    help="Under which the mirror finds its own work again; one runs under a name at a time.",
+)
+@click.option(
+    "--delivery",
+    type=click.Choice(DELIVERIES),
+    default="idempotent",
+    show_default=True,
+    help="compare-and-append keeps the source's offsets, on Kafka Lite; auto takes it if it can. "
+    "Records that are too old for idempotent are delivered by another one, which is said.",
+)
+@click.option(
+    "--start",
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where topics begin that were not copied before; a time by ISO 8601, or in ms.",
+)
+@copy_options
+@click.option(
+    "--max-bytes-per-s",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Send no faster than this on average, all workers together; 0 for no limit.",
+)
+@click.option(
+    "--handler",
+    metavar="MODULE:FUNCTION",
+    help="A Python function that sees each batch and may pass, change or drop it.",
+)
+@click.option(
+    "--positions",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write down here how far the copy came.",
+)
+@click.option(
+    "--re-encoded",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Note here which batches of the target had to be packed anew.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Let so many processes share the partitions.  [default: this one does all]",
+)
+@click.option("--master", help="Let the workers be tasks of this Spark, such as local[*].")
+@click.option("--stop-with-parent", is_flag=True, help="End when the starting process ends.")
+def run_command(
+    *, file: Path | None, workers: int | None, master: str | None, **options: Any
+) -> None:
+    """Copy until stopped (Ctrl-C): every batch as it is, in order, once.
+
+    Started again, also after a kill, it goes on where it ended. FILE is a configuration file of
+    MirrorMaker 2, instead of options for clusters and topics.
+    """
+    from shoal.mirror.command import run_mirrors
+
+    configs = [_config(options)] if file is None else _configs_of(file, options)
+    several = len(configs) > 1
+    with mirror_hands(workers, master, flows=len(configs)) as hands:
+        statuses = run_mirrors(configs, on_status=_reporter(several=several), hands=hands)
+    problems: list[ShoalError] = []
+    for config, status in zip(configs, statuses, strict=True):
+        console.say(_told(status, config.name if several else ""))
+        problems += status.parked + status.refused
+    if problems:
+        raise problems[0]
+
+
+def _config(options: dict[str, Any]) -> MirrorConfig:
+    if not options["topics"]:
+        raise UsageError(
+            "a mirror needs topics", remedy="give --topics a,b.* or a file of MirrorMaker 2's"
+        )
+    return MirrorConfig(
+        source=cluster_properties("source", options),
+        target=cluster_properties("target", options),
+        topics=listed(options["topics"]),
+        name=options["name"],
+        delivery=options["delivery"],
+        start=options["start"],
+        copy=copy_rules(options),
+        limits=MirrorLimits(max_bytes_per_s=options["max_bytes_per_s"]),
+        handler=options["handler"],
+        positions=options["positions"],
+        re_encoded=options["re_encoded"],
+        stop_with_parent=options["stop_with_parent"],
+        rules=topic_rules(options),
+        groups=group_rules(options),
+        heartbeats=HeartbeatRules(emit=options["emit_heartbeats"]),
+    )
+
+
+def _configs_of(file: Path, options: dict[str, Any]) -> list[MirrorConfig]:
+    from shoal.mirror.mm2.properties import read_mirror_file
+
+    context = get_current_context()
+    with_file = {"file", *_BESIDE_FILE}
+    for name in options:
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in with_file:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} cannot be given with a file", remedy=f"write it into {file} instead"
+            )
+    found = read_mirror_file(file)
+    for name in ("positions", "re_encoded"):
+        if options[name] is not None and len(found.flows) > 1:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for one flow, and the file has several")
+    if found.without_effect:
+        console.say(f"without effect here: {', '.join(found.without_effect)}")
+    if found.only_deep:
+        console.say(
+            f"without effect here, since no topic is copied deep (shoal.deep.topics, or "
+            f"use.raw.bytes = false): {', '.join(found.only_deep)}"
+        )
+    common = {name: options[name] for name in _BESIDE_FILE}
+    return [replace(flow, **common) for flow in found.flows]
+
+
+@mirror.command("verify")
+@_both_clusters
+@click.option("--topics", required=True, help="Topics to compare, separated by commas.")
+@naming_options
+@output_option
+def verify_command(*, topics: str, output: str, **rest: Any) -> ExitCode:
+    """Compare both logs, batch by batch; writes nothing anywhere.
+
+    Exit code 0 if the target has all that the source has, 4 if they differ, 5 if they are equal
+    as far as the target goes, or a partition is not available.
+    """
+    from shoal.client.client import Client
+    from shoal.mirror.verify import verify
+
+    async def compare() -> "list[PartitionReport]":
+        async with (
+            Client(cluster_properties("source", rest)) as source,
+            Client(cluster_properties("target", rest)) as target,
+        ):
+            return await verify(source, target, listed(topics), naming(rest))
+
+    reports = asyncio.run(compare())
+    if output == "json":
+        console.print_json([_as_json(report) for report in reports])
+    else:
+        for report in reports:
+            console.out.print(_found(report), markup=False)
+    if any(report.difference for report in reports):
+        return ExitCode.VIOLATED
+    if any(report.not_yet or report.unavailable for report in reports):
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.PROVEN
+
+
+def _as_json(report: "PartitionReport") -> dict[str, Any]:
+    body: dict[str, Any] = to_plain(report)
+    found = report.difference
+    body["partition"] = {"topic": report.partition.topic, "number": report.partition.partition}
+    body["difference"] = found and {
+        "source_offset": found.source_offset,
+        "target_offset": found.target_offset,
+        "what": found.what,
+    }
+    return body
+
+
+def _found(report: "PartitionReport") -> str:
+    text = f"{report.partition}: {report.records:,} records are equal"
+    if report.records_one_by_one:
+        text += f", {report.records_one_by_one:,} of them in other batches"
+    if report.passed_over:
+        text += f"; {report.passed_over:,} are on one side only, before the other begins"
+    if report.earlier_generations:
+        text += f"; {report.earlier_generations:,} target offsets before them are of a topic that "
+        text += "the source no longer has"
+    if report.not_yet:
+        text += f"; the target ends {report.not_yet:,} source offsets early"
+    if report.unavailable:
+        text += f"; NOT COMPARED to the end: {report.unavailable}"
+    if report.difference is not None:
+        where = report.difference
+        text += f"; DIFFERENT at source {where.source_offset}, target {where.target_offset}: "
+        text += where.what
+    return text
+
+
+def _reporter(*, several: bool) -> "Callable[[str, MirrorStatus], None]":
+    """Says now and then how far the copy is."""
+    spoken: dict[str, float] = {}
+    explained: set[tuple[str, str]] = set()
+
+    def report(name: str, status: "MirrorStatus") -> None:
+        for topic, (delivery, why) in status.deliveries.items():
+            if why is not None and (name, topic) not in explained:
+                explained.add((name, topic))
+                console.say(f"{topic} is delivered by {delivery}: {why}")
+        if time.monotonic() - spoken.get(name, 0.0) > SPEAK_EVERY_S:
+            spoken[name] = time.monotonic()
+            console.say(_told(status, name if several else ""))
+
+    return report
+
+
+def _told(status: "MirrorStatus", name: str = "") -> str:
+    counts = status.counts
+    lag = "unknown" if status.lag < 0 else f"{status.lag:,}"
+    copied = f"{counts.records:,} records, {format_bytes(counts.bytes)}"
+    flow = f"{name}: " if name else ""
+    told = f"{flow}copied {copied} in {counts.batches:,} batches; lag {lag}"
+    for count, what in (
+        (counts.already_there, "records were there"),
+        (counts.trimmed + counts.closed_gaps + counts.split, "batches packed anew"),
+        (counts.restamped, "batches re-encoded with the source's append times"),
+        (counts.converted, "batches re-encoded from message format 0 or 1"),
+        (counts.damaged, "damaged batches read"),
+        (counts.lost, "offsets LOST at the source before they were copied"),
+        (counts.displaced, "batches displaced: SOMEBODY ELSE writes to the target"),
+    ):
+        told += f"; {count:,} {what}" if count else ""
+    return told

@@ -1,0 +1,107 @@
+"""`shoal mirror status`, `pause` and `resume`: a mirror that runs in another terminal."""
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from shoal.cli.shared import console
+from shoal.cli.shared.options import Command, output_option
+from shoal.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from shoal.mirror.status import MirrorStatus, PartitionStatus
+
+
+def _name_option(command: Command) -> Command:
+    return click.option("--name", help="Of the mirror; not needed where only one runs.")(command)
+
+
+@click.command("status")
+@_name_option
+@output_option
+def status_command(*, name: str | None, output: str) -> None:
+    """How far the mirrors of this machine are, to the last stable offset of each partition."""
+    _give("status", name, output)
+
+
+@click.command("pause")
+@_name_option
+@output_option
+def pause_command(*, name: str | None, output: str) -> None:
+    """Let a mirror copy nothing until it is resumed; what it has fetched is still delivered."""
+    _give("pause", name, output)
+
+
+@click.command("resume")
+@_name_option
+@output_option
+def resume_command(*, name: str | None, output: str) -> None:
+    """Let a paused mirror go on."""
+    _give("resume", name, output)
+
+
+def _give(command: str, name: str | None, output: str) -> None:
+    from shoal.mirror.control import order
+
+    answers = order(command, name)
+    if output == "json":
+        console.print_json(answers)
+        return
+    for answer in answers:
+        for flow, body in answer["flows"].items():
+            _show(flow, answer["pid"], body)
+
+
+def _show(flow: str, pid: int, body: dict[str, Any] | None) -> None:
+    from shoal.mirror.status import MirrorStatus
+
+    if body is None:
+        console.out.print(f"{flow} (process {pid}): not copying yet", markup=False)
+        return
+    status = MirrorStatus.from_json(body)
+    state = "paused" if status.paused else "running"
+    console.out.print(f"{flow} (process {pid}): {state}, {_lag(status)}", markup=False)
+    for partition in status.partitions:
+        console.out.print(f"  {_line(partition)}", markup=False)
+    for notice in status.notices:
+        console.out.print(f"  NOTICE: {notice}", markup=False)
+    for error in status.refused:
+        console.out.print(f"  NOT COPIED: {error} ({error.remedy})", markup=False)
+
+
+def _lag(status: "MirrorStatus") -> str:
+    text = _amounts(status.lag, status.lag_bytes, status.lag_s)
+    if status.counts.lost:
+        text += f", LOST {status.counts.lost:,} offsets"
+    if status.counts.truncated:
+        text += f", TRUNCATED at the source {status.counts.truncated:,} copied records"
+    return text
+
+
+def _line(partition: "PartitionStatus") -> str:
+    at = "not started" if partition.position < 0 else f"at {partition.position}"
+    text = f"{partition.route}: {at}, "
+    text += _amounts(partition.lag, partition.lag_bytes, partition.lag_s)
+    if partition.held_back:
+        text += f"; an open transaction at the source holds back {partition.held_back:,} more"
+    if partition.generation > 1:
+        text += f"; generation {partition.generation} ({partition.generation_reason}), at the "
+        text += f"target from offset {partition.generation_target_offset} on"
+    if partition.parked:
+        text += f"; PARKED: {partition.parked}"
+        text += f" ({partition.remedy})" if partition.remedy else ""
+    elif partition.waiting:
+        text += f"; WAITING: {partition.waiting}"
+        text += f" ({partition.remedy})" if partition.remedy else ""
+    return text
+
+
+def _amounts(lag: int, lag_bytes: int, lag_s: float) -> str:
+    if lag < 0:
+        return "lag unknown"
+    parts = [f"lag {lag:,} records"]
+    if lag_bytes >= 0:
+        parts.append(format_bytes(lag_bytes))
+    if lag_s >= 0:
+        parts.append(f"{lag_s:.1f} s")
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""What several commands share: consoles, options, the verdict on the terminal."""

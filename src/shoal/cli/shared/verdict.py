@@ -1,0 +1,116 @@
+"""A result on the terminal: the verdict first, then the numbers behind it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from shoal.cli.shared import console
+from shoal.model.exit_codes import ExitCode
+from shoal.model.findings import Verdict
+from shoal.model.result import Latency, Result
+from shoal.model.units import format_us
+from shoal.model.witness import witness_text
+
+STYLES = {
+    Verdict.PROVEN: "bold green",
+    Verdict.VIOLATED: "bold red",
+    Verdict.INCONCLUSIVE: "bold yellow",
+}
+EXIT_CODES = {
+    Verdict.PROVEN: ExitCode.PROVEN,
+    Verdict.VIOLATED: ExitCode.VIOLATED,
+    Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
+SEVERITY = (Verdict.VIOLATED, Verdict.INCONCLUSIVE, Verdict.PROVEN)  # the worst first
+SHOWN_PERCENTILES = ("p50", "p99", "p99.9")
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on all of them together."""
+    return min(verdicts, key=SEVERITY.index)
+
+
+def exit_code(results: Iterable[tuple[str, Result]]) -> ExitCode:
+    """Violated comes before a missed threshold, and that before inconclusive."""
+    found = list(results)
+    for name, result in found:
+        for missed in result.missed:
+            for sentence in missed.sentences():
+                console.say(f"threshold not met in {name}: {sentence}", style="bold red")
+    verdict = worst(result.verdict for _, result in found)
+    if verdict is not Verdict.VIOLATED and any(result.missed for _, result in found):
+        return ExitCode.THRESHOLDS_FAILED
+    return EXIT_CODES[verdict]
+
+
+def show_verdict(result: Result, run_dir: Path) -> None:
+    """Prints a result as a person reads it, and where its report is."""
+    show_numbers(result)
+    console.out.print(f"  report  {run_dir / 'report.html'}")
+
+
+def show_numbers(result: Result) -> None:
+    """The verdict, the metrics behind it, and each finding with its smallest witness."""
+    verdict = f"[{STYLES[result.verdict]}]{result.verdict.value.upper()}[/]"
+    console.out.print(f"{verdict}: {result.sentence}")
+    for name, value, explanation in _numbers(result):
+        console.out.print(f"  {name:<13} {value:<11} {explanation}", markup=False)
+    for missed in result.missed:
+        for sentence in missed.sentences():
+            console.out.print(f"  threshold missed: {sentence}", style="bold red", markup=False)
+    for line in _faults(result):
+        console.out.print(f"  {line}", markup=False)
+    for name, found in result.findings.items():
+        console.out.print(f"  [bold]{name}[/]: {found.count:,}")
+        if found.witness:
+            console.out.print(f"    {witness_text(found.witness)}", markup=False)
+
+
+def _numbers(result: Result) -> Iterator[tuple[str, str, str]]:
+    m = result.metrics
+    acknowledged = f"{m.ok:,} acknowledged of {m.attempts:,} attempts, {m.unknown:,} unknown"
+    yield "yield", _ratio(m.yield_), acknowledged
+    yield "completeness", _ratio(m.completeness), f"{m.delivered_ok:,} delivered of {m.ok:,}"
+    copies = m.deliveries - m.re_reads - m.delivered
+    yield "duplication", _ratio(m.duplication), f"{copies:,} of {m.deliveries:,} deliveries"
+    yield "order", _ratio(m.order), f"F = {m.F:,}, K = {m.K:,}"
+    latency = m.latency_us.get("e2e_intended")
+    if latency is not None and latency.max is not None:
+        shown = [f"{n} {shown_owed(latency, n)}" for n in (*SHOWN_PERCENTILES, "max")]
+        if latency.undelivered:
+            shown.append(f"{latency.undelivered:,} never delivered")
+        yield "latency", "end to end", ", ".join(shown)
+        if latency.skew_us != (0, 0):
+            yield "clock skew", *_skew(latency.skew_us)
+
+
+def _skew(skew_us: tuple[int, int] | None) -> tuple[str, str]:
+    if skew_us is None:
+        return "unknown", "clocks of producers and consumers were not compared"
+    low, high = (f"{bound / 1000:+.3f} ms" for bound in skew_us)
+    return "bounded", f"true latencies are these less {low} to {high}"
+
+
+def _faults(result: Result) -> Iterator[str]:
+    """One line for each fault: when it was felt, and what was lost in it."""
+    names = {fault["fault"]: f"{fault['name']} {fault['target']}" for fault in result.faults}
+    for window in result.worst.windows:
+        if window.fault is None:
+            continue
+        felt, over = window.time_to_detect_us, window.time_to_recover_us
+        told = "not felt" if felt is None else f"felt after {format_us(felt)}"
+        if felt is not None:
+            told += ", never over" if over is None else f", over after {format_us(over)}"
+        drained = window.time_to_drain_us
+        told += "" if drained is None else f", drained {format_us(drained)} after its end"
+        told += f"; {window.counts['lost']:,} lost"
+        yield f"fault {window.fault} ({names[window.fault]}): {told}"
+
+
+def _ratio(value: float | None) -> str:
+    return "unknowable" if value is None else f"{value:.6g}"
+
+
+def shown_owed(latency: Latency | None, name: str) -> str:
+    """A statistic of the messages owed: "never" where losses reach it."""
+    value = None if latency is None else latency.owed().get(name)
+    return "-" if value is None else format_us(value)

@@ -1,0 +1,1 @@
+"""What a client knows of its cluster, and which broker it asks."""

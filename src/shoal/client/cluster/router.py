@@ -1,0 +1,325 @@
+"""The heart of a client: how it finds the cluster, whom it asks, and when it tries again.
+
+Rules of this file:
+- The cluster is found through the bootstrap list, and again through it when no broker that we
+  know answers (KIP-899). Questions that any broker can answer are raced, see `race`.
+- One refresh of the metadata runs at a time; whoever needed it meanwhile shares its answer.
+- `retrying` is the only loop over errors: it repeats what may help (retriable), looks at the
+  metadata again where an error says so, waits longer each time, and ends with
+  `default.api.timeout.ms`.
+- Nothing runs in the background of an idle client: no task, no timer.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from shoal.client.cluster.metadata import ClusterMetadata, MetadataCache, from_response
+from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.codes import Code
+from shoal.client.config import ClientConfig, parse_address
+from shoal.client.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    NoBrokersAvailable,
+    RequestTimedOut,
+    error_for,
+)
+from shoal.client.transport.backoff import Backoff
+from shoal.client.transport.first_answer import AllFailed, race
+from shoal.client.transport.handshake import Link
+from shoal.client.transport.pool import CONTROL, Pool
+from shoal.model.errors import ShoalError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+
+T = TypeVar("T")
+
+# How long one address may keep us waiting before we ask the next one as well.
+_BOOTSTRAP_STAGGER_S: Final = 0.25
+_METADATA_STAGGER_S: Final = 1.0
+# A topic that was just made is not known everywhere at once; one that nobody made never is.
+_UNKNOWN_TOPIC_PATIENCE_S: Final = 5.0
+
+
+class Core:
+    """Connections, metadata and retries of one client."""
+
+    def __init__(self, config: ClientConfig | Mapping[str, Any] | str | Path) -> None:
+        self.config = (
+            config if isinstance(config, ClientConfig) else ClientConfig.from_properties(config)
+        )
+        self.pool = Pool(self.config)
+        self.request_timeout_s = self.config.request_timeout_ms / 1000
+        self._cache = MetadataCache(self.config.metadata_max_age_ms / 1000)
+        self.read_places = ReadPlaces(max_age_s=self.config.metadata_max_age_ms / 1000)
+        self._refreshing = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Find the cluster; `NoBrokersAvailable` if none of the addresses answers."""
+        try:
+            await self.metadata(())
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections; what is under way fails."""
+        self._is_closed = True
+        await self.pool.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config!r})"
+
+    # The cluster
+
+    @property
+    def cluster(self) -> ClusterMetadata:
+        """What was last known of the cluster."""
+        return self._cache.current
+
+    async def metadata(
+        self, topics: Iterable[str] | None = None, *, refresh: bool = False
+    ) -> ClusterMetadata:
+        """The cluster with these topics (None: all there are, always asked for anew).
+
+        A topic that does not exist is there with its `error`.
+        """
+        if topics is None:
+            async with self._refreshing:
+                return await self._ask_metadata(None)
+        names = list(topics)
+        self._cache.want(names)
+        if refresh:
+            self._cache.invalidate()
+        loop = asyncio.get_running_loop()
+        if not self._cache.covers(names, loop.time()):
+            async with self._refreshing:
+                if not self._cache.covers(names, loop.time()):
+                    await self._ask_metadata(sorted(self._cache.wanted))
+        return self._cache.current
+
+    async def recent_metadata(self, topics: Iterable[str], *, age_s: float) -> ClusterMetadata:
+        """The cluster with these topics as it was at most so long ago.
+
+        And with all others that anybody here has to do with. Meanwhile others go on with what is
+        known: nobody said that it is out of date.
+        """
+        self._cache.want(topics)
+        async with self._refreshing:
+            wanted = self._cache.wanted
+            if self._cache.age_s(asyncio.get_running_loop().time()) > age_s:
+                await self._ask_metadata(sorted(wanted))
+        cluster = self._cache.current
+        known = {name: topic for name, topic in cluster.topics.items() if name in wanted}
+        return replace(cluster, topics=known)
+
+    def is_current(self, topics: Iterable[str]) -> bool:
+        """Whether `cluster` is young, not distrusted, and has these topics."""
+        return self._cache.covers(topics, asyncio.get_running_loop().time())
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Ask no more for the metadata of these topics."""
+        self._cache.forget(topics)
+
+    def distrust_metadata(self) -> None:
+        """What we know is out of date; the next look asks again."""
+        self._cache.invalidate()
+
+    async def leader(self, tp: TopicPartition) -> int:
+        """The node that leads a partition; waits while there is none."""
+
+        async def look() -> int:
+            cluster = await self.metadata([tp.topic])
+            leader = cluster.leader(tp)
+            if leader is not None:
+                return leader
+            raise error_for(cluster.problem(tp), topic=tp.topic, partition=tp.partition)
+
+        return await self.retrying(look)
+
+    # Requests
+
+    def newest(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
+        """The newest version that we and every broker that we talked to speak."""
+        if not self.pool.versions:
+            raise ClientError("no broker was asked for its versions yet")
+        return min(
+            versions.newest(api_key, at_least=at_least, at_most=at_most)
+            for versions in self.pool.versions.values()
+        )
+
+    async def request(
+        self, message: Any, *, node_id: int | None = None, channel: str = CONTROL
+    ) -> Any:
+        """Send any message of kio and return its response; one try, any broker if not told."""
+        link = await self.any_link(node_id, channel)
+        return await link.send(message, timeout_s=self.request_timeout_s)
+
+    async def call(
+        self,
+        api_key: int,
+        values: Mapping[str, Any],
+        *,
+        node_id: int | None = None,
+        at_least: int = 0,
+        at_most: int | None = None,
+        channel: str = CONTROL,
+    ) -> Any:
+        """Send a request by field values in the newest version that the broker speaks."""
+        link = await self.any_link(node_id, channel)
+        version = link.versions.newest(api_key, at_least=at_least, at_most=at_most)
+        return await link.ask(api_key, version, values, timeout_s=self.request_timeout_s)
+
+    async def any_link(self, node_id: int | None = None, channel: str = CONTROL) -> Link:
+        """A connection to this broker, or to any."""
+        self._check_open()
+        if node_id is not None:
+            return await self.pool.link(node_id, channel)
+        if channel == CONTROL:
+            ready = next(self.pool.ready_control_links(), None)
+            if ready is not None:
+                return ready[1]
+        cluster = await self.metadata(())
+        nodes = random.sample(sorted(cluster.brokers), len(cluster.brokers))
+        runners = [partial(self.pool.link, node, channel) for node in nodes]
+        try:
+            return await race(runners, stagger_s=_BOOTSTRAP_STAGGER_S)
+        except AllFailed as error:
+            self._cache.invalidate()
+            raise self._nobody([str(cluster.brokers[node]) for node in nodes], error) from None
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None
+    ) -> T:
+        """The result of `attempt`, repeated while that may help and there is time."""
+        loop = asyncio.get_running_loop()
+        limit_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        began = loop.time()
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+        while True:
+            self._check_open()
+            try:
+                return await attempt()
+            except ClientError as error:
+                is_lost = isinstance(error, ConnectionLost | RequestTimedOut)
+                if is_lost or (isinstance(error, KafkaError) and error.invalidates_metadata):
+                    self._cache.invalidate()
+                wait_s = backoff.failed()
+                is_unknown = getattr(error, "code", None) == Code.UNKNOWN_TOPIC_OR_PARTITION
+                patience_s = min(limit_s, _UNKNOWN_TOPIC_PATIENCE_S) if is_unknown else limit_s
+                if not error.retriable or loop.time() + wait_s - began >= patience_s:
+                    raise
+            await asyncio.sleep(wait_s)
+
+    # Finding the cluster
+
+    async def _ask_metadata(self, topics: list[str] | None) -> ClusterMetadata:
+        link_of_answer, response = await self._metadata_from_anyone(topics)
+        answer = from_response(response)
+        cluster = self._cache.update(answer, asyncio.get_running_loop().time())
+        self.pool.know(cluster.brokers)
+        if link_of_answer is not None:
+            self._keep_bootstrap_link(link_of_answer)
+        if topics is None:
+            # Of a topic that is not in the answer something older may still be known.
+            return replace(cluster, topics={name: cluster.topics[name] for name in answer.topics})
+        return cluster
+
+    async def _metadata_from_anyone(self, topics: list[str] | None) -> tuple[Link | None, Any]:
+        """An answer, and the connection if it is not in the pool yet."""
+        self._check_open()
+        links = [link for _, link in self.pool.ready_control_links()]
+        open_nodes = {node for node, _ in self.pool.ready_control_links()}
+        others = [node for node in self.cluster.brokers if node not in open_nodes]
+        random.shuffle(others)
+        runners: list[Callable[[], Awaitable[Any]]] = [
+            *(partial(self._metadata_from, link, topics) for link in links),
+            *(partial(self._metadata_from_node, node, topics) for node in others),
+        ]
+        if runners:
+            try:
+                return None, await race(runners, stagger_s=_METADATA_STAGGER_S)
+            except AllFailed as error:
+                self._raise_if_hopeless(error)
+        link = await self._bootstrap()
+        try:
+            return link, await self._metadata_from(link, topics)
+        except BaseException:
+            self.pool.discard(link)
+            raise
+
+    async def _metadata_from_node(self, node_id: int, topics: list[str] | None) -> Any:
+        return await self._metadata_from(await self.pool.link(node_id), topics)
+
+    async def _metadata_from(self, link: Link, topics: list[str] | None) -> Any:
+        # Version 0 has no way to ask for no topics, and does not name the controller.
+        version = link.versions.newest(ApiKey.METADATA, at_least=1)
+        values = {
+            "topics": None
+            if topics is None
+            else [{"topic_id": None, "name": name} for name in topics],
+            "allow_auto_topic_creation": self.config.allow_auto_create_topics,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        return await link.ask(ApiKey.METADATA, version, values, timeout_s=self.request_timeout_s)
+
+    async def _bootstrap(self) -> Link:
+        addresses = self.config.bootstrap_servers
+        runners = [partial(self.pool.open, *parse_address(address)) for address in addresses]
+        try:
+            return await race(runners, stagger_s=_BOOTSTRAP_STAGGER_S, discard=self.pool.discard)
+        except AllFailed as error:
+            self._raise_if_hopeless(error)
+            raise self._nobody(list(addresses), error) from None
+
+    def _keep_bootstrap_link(self, link: Link) -> None:
+        for broker in self.cluster.brokers.values():
+            if link.connection.is_to(broker.host, broker.port):
+                self.pool.adopt(broker.node_id, link)
+                return
+        self.pool.discard(link)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+
+    @staticmethod
+    def _nobody(addresses: list[str], error: AllFailed) -> NoBrokersAvailable:
+        reasons = [
+            (address, str(failure))
+            for address, failure in zip(addresses, error.failures, strict=True)
+        ]
+        return NoBrokersAvailable(reasons)
+
+    @staticmethod
+    def _raise_if_hopeless(error: AllFailed) -> None:
+        """What another address or another try cannot mend is said as it is."""
+        hopeless: ShoalError | None = next(
+            (failure for failure in error.failures if isinstance(failure, AuthenticationFailed)),
+            None,
+        )
+        if hopeless is not None:
+            raise hopeless from None

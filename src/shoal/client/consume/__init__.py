@@ -1,0 +1,1 @@
+"""Reading: consumers, raw fetch, offsets, isolation."""

@@ -1,0 +1,345 @@
+"""Reading partitions from given positions on: whole batches, or records.
+
+    async with RawConsumer(client, {tp: EARLIEST}) as consumer:
+        for item in await consumer.poll():
+            item.value            # the batch, unread; item.offset is that of its last record
+
+Rules of this file:
+- One fetch is under way for each leader, also between two polls; what it brought is handed out
+  by the next poll. A slow or dead leader holds up its own partitions only.
+- Partitions are read from their leaders, or from a nearer replica, see `nearest`.
+- Positions move to the end of a batch when it is handed out, past control and void batches too.
+- A raw item is a batch as it is stored. Only one that begins before the position, which is the
+  first one after a start or a seek, is re-encoded without the records before it (KIP-712).
+  Messages of the formats 0 and 1 are converted to batches.
+- What must not pass in silence is raised: a position that the log does not hold (unless
+  `auto.offset.reset` says where to go on), a batch that contradicts its checksum
+  (`check.crcs`), a topic that was deleted and made again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+from uuid import UUID
+
+from shoal.client.cluster.replica_choice import ReadPlaces
+from shoal.client.cluster.router import Core
+from shoal.client.codes import INVALIDATES_METADATA, Code, facts_of
+from shoal.client.consume.isolation import Sieve, Standing
+from shoal.client.consume.offsets import list_offsets
+from shoal.client.consume.raw_fetch import Fetched, FetchLimits, fetch_from
+from shoal.client.errors import (
+    ConnectionLost,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    TopicRecreated,
+    error_for,
+)
+from shoal.client.results import EARLIEST, LATEST
+from shoal.client.transport.backoff import Backoff
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import run_awaited
+from shoal.wire.batch import Batch
+from shoal.wire.fetch import FetchedPartition
+from shoal.wire.records.message_sets import read_batches
+from shoal.wire.records.re_encode import trim
+from shoal.wire.records.records import Record, decode_records
+
+_RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_DEFAULT_POLL_MS: Final = 1_000
+# Stands for the task that looks for leaders, among the tasks of nodes.
+_SEARCH: Final = -1
+
+
+class RawBatch(NamedTuple):
+    """One batch as fetched; `offset` is that of its last record.
+
+    `position` is the first offset in it that the consumer had not passed yet.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    value: Batch
+    position: int
+
+
+class ConsumerRecord(NamedTuple):
+    """One record, and where it was."""
+
+    topic: str
+    partition: int
+    record: Record
+
+
+class RawConsumer:
+    """Hands out whole batches, whatever `fetch.raw.bytes` says."""
+
+    def __init__(
+        self,
+        core: Core,
+        positions: Mapping[TopicPartition, int],
+        *,
+        isolation: str | None = None,
+        places: ReadPlaces | None = None,
+        on_reset: Callable[[TopicPartition, int], None] | None = None,
+    ) -> None:
+        """`on_reset` is told of positions that `auto.offset.reset` has set anew."""
+        config = core.config
+        self._core = core
+        self._places = places or ReadPlaces(
+            rack=config.client_rack, max_age_s=config.metadata_max_age_ms / 1000
+        )
+        self._on_reset = on_reset
+        self._lost: set[TopicPartition] = set()
+        self._limits = FetchLimits(
+            config.fetch_max_wait_ms,
+            config.fetch_min_bytes,
+            config.fetch_max_bytes,
+            config.max_partition_fetch_bytes,
+            isolation or config.isolation_level,
+        )
+        self._positions = dict(positions)
+        self._topic_ids: dict[str, UUID] = {}
+        self._fetches: dict[int, asyncio.Task[Fetched]] = {}
+        self._asked: dict[int, dict[TopicPartition, int]] = {}
+        self._ready: list[RawBatch] = []
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition; `EARLIEST` or `LATEST` before the first poll."""
+        return dict(self._positions)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Go on from this offset; what was fetched from another is dropped."""
+        if tp not in self._positions:
+            raise UsageError(f"{tp} is not among this consumer's partitions")
+        self._positions[tp] = offset
+
+    async def poll(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[RawBatch]:
+        """The batches that have come, waiting for the first; empty when the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while not self._ready:
+            await self._find_positions()
+            await self._start_fetches()
+            left_s = max(0.0, deadline - loop.time())
+            if not self._fetches:
+                await asyncio.sleep(left_s)
+                break
+            done, _ = await asyncio.wait(
+                self._fetches.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                self._take(task)
+            if loop.time() >= deadline:
+                break
+        # Kept until now, so that an error of one partition does not lose another's batches.
+        batches, self._ready = self._ready, []
+        return batches
+
+    async def close(self) -> None:
+        """Stop; positions stay readable."""
+        tasks = list(self._fetches.values())
+        self._fetches.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find_positions(self) -> None:
+        """Turn `EARLIEST` and `LATEST` into offsets."""
+        unknown = {tp: offset for tp, offset in self._positions.items() if offset < 0}
+        if unknown:
+            found = await list_offsets(self._core, unknown, isolation=self._limits.isolation)
+            self._positions.update({tp: listed.offset for tp, listed in found.items()})
+            for tp in self._lost & found.keys():
+                self._lost.discard(tp)
+                if self._on_reset is not None:
+                    self._on_reset(tp, found[tp].offset)
+
+    async def _start_fetches(self) -> None:
+        cluster = await self._core.metadata({tp.topic for tp in self._positions})
+        busy = {tp for node in self._fetches for tp in self._asked[node]}
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        now = asyncio.get_running_loop().time()
+        for tp, offset in self._positions.items():
+            if tp in busy:
+                continue
+            topic = cluster.topics.get(tp.topic)
+            self._check_topic_id(tp.topic, topic.topic_id if topic is not None else None)
+            leader = self._places.node(cluster, tp, now)
+            by_leader.setdefault(_SEARCH if leader is None else leader, {})[tp] = offset
+        for node, positions in by_leader.items():
+            if node in self._fetches:
+                continue
+            self._asked[node] = positions
+            work = self._search if node == _SEARCH else partial(self._fetch, node)
+            self._fetches[node] = run_awaited("fetch", work(positions))
+
+    async def _search(self, positions: Mapping[TopicPartition, int]) -> Fetched:
+        for tp in positions:
+            await self._core.leader(tp)
+        return {}
+
+    async def _fetch(self, node: int, positions: Mapping[TopicPartition, int]) -> Fetched:
+        now = asyncio.get_running_loop().time()
+        rack_id = self._places.rack_for(positions, self._core.config.client_rack, now)
+        try:
+            fetched = await fetch_from(
+                self._core, node, positions, limits=self._limits, rack_id=rack_id
+            )
+        except (ConnectionLost, RequestTimedOut):
+            self._core.distrust_metadata()
+            self._avoid(node, positions)
+            await asyncio.sleep(self._backoff.failed())
+            return {}
+        if any(part.error_code == Code.NONE and part.records for part in fetched.values()):
+            self._backoff.succeeded()
+        elif any(part.error_code != Code.NONE for part in fetched.values()):
+            # An error is answered at once: without a pause we would ask without a pause.
+            await asyncio.sleep(self._backoff.failed())
+        return fetched
+
+    def _take(self, task: asyncio.Task[Fetched]) -> None:
+        node = next(node for node, running in self._fetches.items() if running is task)
+        del self._fetches[node]
+        asked = self._asked.pop(node)
+        fetched = task.result()
+        now = asyncio.get_running_loop().time()
+        moved = self._places.follow(self._core.cluster, node, fetched, now)
+        for tp, part in fetched.items():
+            if self._positions.get(tp) != asked[tp]:
+                continue  # it was sought elsewhere meanwhile
+            if part.error_code == Code.NONE:
+                self._ready += self._accept(tp, part)
+            elif tp not in moved:
+                self._handle(tp, asked[tp], part.error_code)
+
+    def _avoid(self, node: int, partitions: Iterable[TopicPartition]) -> None:
+        """Ask the leaders of these next, where this one is not the leader."""
+        now = asyncio.get_running_loop().time()
+        for tp in partitions:
+            if self._core.cluster.leader(tp) != node:
+                self._places.avoid(tp, now)
+
+    def _accept(self, tp: TopicPartition, part: FetchedPartition) -> list[RawBatch]:
+        sieve = Sieve(part.aborted)
+        position = self._positions[tp]
+        accepted = []
+        for batch, _ in read_batches(part.records):
+            if batch.last_offset < position:
+                continue
+            if self._core.config.check_crcs:
+                batch.check_crc()
+            if sieve.judge(batch) is Standing.DATA:
+                whole = (
+                    batch if batch.base_offset >= position else trim(batch, from_offset=position)
+                )
+                if whole is not None:
+                    accepted.append(RawBatch(*tp, whole.last_offset, whole, position))
+            position = batch.next_offset
+        if position != self._positions[tp]:
+            # At the end of the line, so that a broker's size limit starves nobody.
+            del self._positions[tp]
+            self._positions[tp] = position
+        return accepted
+
+    def _handle(self, tp: TopicPartition, offset: int, code: int) -> None:
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            reset = _RESETS.get(self._core.config.auto_offset_reset)
+            if reset is None:
+                raise OffsetOutOfRange(code, topic=tp.topic, partition=tp.partition, offset=offset)
+            self._positions[tp] = reset
+            self._lost.add(tp)
+        elif code not in INVALIDATES_METADATA and not facts_of(code).retriable:
+            raise error_for(code, topic=tp.topic, partition=tp.partition, offset=offset)
+
+    def _check_topic_id(self, topic: str, topic_id: UUID | None) -> None:
+        if topic_id is None:
+            return
+        if self._topic_ids.setdefault(topic, topic_id) != topic_id:
+            raise TopicRecreated(
+                f"topic {topic} was deleted and made again; its offsets begin anew",
+                remedy="make a new consumer with new positions",
+            )
+
+
+def records_of(batches: Iterable[RawBatch]) -> list[ConsumerRecord]:
+    """The records of batches, without those before the position."""
+    return [
+        ConsumerRecord(item.topic, item.partition, record)
+        for item in batches
+        for record in decode_records(item.value)
+        if record.offset >= item.position
+    ]
+
+
+class Consumer:
+    """Hands out what `fetch.raw.bytes` asks for: whole batches, or records."""
+
+    def __init__(
+        self,
+        core: Core,
+        positions: Mapping[TopicPartition, int],
+        *,
+        isolation: str | None = None,
+    ) -> None:
+        self._is_raw = core.config.fetch_raw_bytes
+        self._raw = RawConsumer(core, positions, isolation=isolation)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition."""
+        return self._raw.positions
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Go on from this offset."""
+        self._raw.seek(tp, offset)
+
+    async def poll_batches(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[RawBatch]:
+        """Whole batches; needs `fetch.raw.bytes=true`."""
+        if not self._is_raw:
+            raise UsageError(
+                "poll_batches() returns whole batches, but fetch.raw.bytes is false",
+                remedy="set fetch.raw.bytes=true, or call poll_records()",
+            )
+        return await self._raw.poll(timeout_ms)
+
+    async def poll_records(self, timeout_ms: int = _DEFAULT_POLL_MS) -> list[ConsumerRecord]:
+        """Records; needs `fetch.raw.bytes=false`, which is the default."""
+        if self._is_raw:
+            raise UsageError(
+                "poll_records() reads records, but fetch.raw.bytes is true",
+                remedy="set fetch.raw.bytes=false, or call poll_batches()",
+            )
+        return records_of(await self._raw.poll(timeout_ms))
+
+    async def close(self) -> None:
+        """Stop."""
+        await self._raw.close()

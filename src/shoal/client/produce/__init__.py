@@ -1,0 +1,1 @@
+"""Writing: producers, sessions, transactions, raw produce."""

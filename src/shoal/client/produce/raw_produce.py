@@ -1,0 +1,204 @@
+"""Raw produce: whole batches, one try, and an exact word on what became of each.
+
+Rules of this file:
+- Nothing is retried here and nothing in a batch is changed: a session does that.
+- A result is *failed* only if the batch certainly is not in the log: refused before the append,
+  or never sent. A lost connection, a time-out or an answer that cannot be read is *unknown*.
+- Two batches for one partition in one request are refused before they are sent: a real broker
+  would use the last, drop the first, and answer that all went well.
+- Batches are sent from the memory they lie in, which must not change before the result is
+  there: a part of it may still wait in the socket's buffer.
+- `submit_produce` does not wait before the request is on its way, so the order of calls is the
+  order on the wire.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from shoal.client.cluster.router import Core
+from shoal.client.codes import INVALIDATES_METADATA, Code, outcome_of
+from shoal.client.errors import ClientError, ConnectionLost, RequestTimedOut
+from shoal.client.results import ProduceResult
+from shoal.client.transport.handshake import Link
+from shoal.client.transport.pool import PRODUCE
+from shoal.client.transport.replaced_broker import unless_replaced
+from shoal.model.errors import WireError
+from shoal.model.findings import Outcome
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.produce import (
+    PRODUCE_VERSIONS,
+    ProduceAnswer,
+    ProducePartition,
+    Records,
+    decode_produce_response,
+    encode_produce_request,
+)
+
+Produced = dict[TopicPartition, ProduceResult]
+
+# From this version on a batch joins its transaction by itself (KIP-890).
+FIRST_VERSION_THAT_JOINS: Final = 12
+# Versions after it name topics by their id.
+_LAST_VERSION_WITH_NAMES: Final = 12
+# Part of our time-out that a broker may use up, so that its own word arrives before we stop
+# listening.
+_BROKER_SHARE: Final = 0.8
+
+
+async def produce_to(
+    core: Core,
+    node_id: int,
+    batches: Mapping[TopicPartition, Records],
+    *,
+    acks: int = -1,
+    timeout_ms: int | None = None,
+    transactional_id: str | None = None,
+    channel: str = PRODUCE,
+) -> Produced:
+    """One request to one broker; whatever goes wrong is in the results."""
+    try:
+        link = await core.pool.link(node_id, channel)
+    except (ConnectionLost, RequestTimedOut) as error:
+        core.distrust_metadata()
+        return _all(batches, _unsent(error))
+    return await submit_produce(
+        core,
+        node_id,
+        link,
+        batches,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        transactional_id=transactional_id,
+    )
+
+
+async def produce(
+    core: Core,
+    batches: Mapping[TopicPartition, Records],
+    *,
+    acks: int = -1,
+    timeout_ms: int | None = None,
+    transactional_id: str | None = None,
+) -> Produced:
+    """One request to each leader, all at once."""
+    cluster = await core.metadata({tp.topic for tp in batches})
+    by_leader: dict[int, dict[TopicPartition, Records]] = {}
+    produced: Produced = {}
+    for tp, records in batches.items():
+        leader = cluster.leader(tp)
+        if leader is None:
+            produced[tp] = ProduceResult(Outcome.FAILED, cluster.problem(tp))
+            core.distrust_metadata()
+        else:
+            by_leader.setdefault(leader, {})[tp] = records
+    rounds = [
+        produce_to(
+            core,
+            node,
+            part,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=transactional_id,
+        )
+        for node, part in by_leader.items()
+    ]
+    for part in await asyncio.gather(*rounds):
+        produced.update(part)
+    return produced
+
+
+def submit_produce(
+    core: Core,
+    node_id: int,
+    link: Link,
+    batches: Mapping[TopicPartition, Records],
+    *,
+    acks: int,
+    timeout_ms: int | None = None,
+    transactional_id: str | None = None,
+) -> Awaitable[Produced]:
+    """Put a request on its way, now; await the result for what became of it."""
+    joins = transactional_id is None or link.versions.transaction_version >= 2
+    version = link.versions.newest(
+        ApiKey.PRODUCE,
+        at_least=PRODUCE_VERSIONS[0],
+        at_most=_LAST_VERSION_WITH_NAMES if joins else FIRST_VERSION_THAT_JOINS - 1,
+    )
+    wait_ms, timeout_s = _times(core, timeout_ms)
+    partitions = [ProducePartition(tp.topic, tp.partition, data) for tp, data in batches.items()]
+    answer = link.connection.submit(
+        lambda correlation_id: encode_produce_request(
+            version,
+            correlation_id=correlation_id,
+            client_id=link.client_id,
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=wait_ms,
+            partitions=partitions,
+        ),
+        name=f"PRODUCE v{version}",
+        timeout_s=timeout_s,
+        expects_answer=acks != 0,
+    )
+    broker = (node_id, link.connection)
+    return _results(core, batches, unless_replaced(core, answer, broker, batches), (version, acks))
+
+
+def _times(core: Core, timeout_ms: int | None) -> tuple[int, float]:
+    """How long the broker may wait for followers, and how long we wait for the broker."""
+    if timeout_ms is None:
+        return int(core.config.request_timeout_ms * _BROKER_SHARE), core.request_timeout_s
+    return timeout_ms, max(core.request_timeout_s, timeout_ms / 1000 / _BROKER_SHARE)
+
+
+async def _results(
+    core: Core,
+    batches: Mapping[TopicPartition, Records],
+    answer: Awaitable[memoryview],
+    version_and_acks: tuple[int, int],
+) -> Produced:
+    version, acks = version_and_acks
+    try:
+        frame = await answer
+    except (ConnectionLost, RequestTimedOut) as error:
+        core.distrust_metadata()
+        return _all(batches, _lost(error) if error.sent else _unsent(error))
+    if acks == 0:
+        return _all(batches, ProduceResult(Outcome.UNKNOWN))
+    try:
+        answers = decode_produce_response(version, frame)
+    except WireError as error:
+        return _all(batches, _lost(ClientError(f"{error}: an answer that cannot be read")))
+    produced = _all(batches, ProduceResult(Outcome.UNKNOWN, Code.UNKNOWN_SERVER_ERROR))
+    for one in answers:
+        tp = TopicPartition(one.topic, one.partition)
+        if tp in produced:
+            produced[tp] = _result(one, acks)
+        if one.error_code in INVALIDATES_METADATA:
+            core.distrust_metadata()
+    return produced
+
+
+def _result(answer: ProduceAnswer, acks: int) -> ProduceResult:
+    return ProduceResult(
+        outcome_of(answer.error_code, acks=acks),
+        answer.error_code,
+        answer.base_offset,
+        answer.append_time_ms,
+        answer.log_start_offset,
+        answer.error_message,
+    )
+
+
+def _all(batches: Mapping[TopicPartition, Records], result: ProduceResult) -> Produced:
+    return dict.fromkeys(batches, result)
+
+
+def _lost(error: ClientError) -> ProduceResult:
+    return ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION, cause=error)
+
+
+def _unsent(error: ClientError) -> ProduceResult:
+    return ProduceResult(Outcome.FAILED, Code.NETWORK_EXCEPTION, cause=error)

@@ -1,0 +1,186 @@
+"""Sessions that write: they number batches, repeat them, and say what became of each.
+
+    async with IdempotentSession(client) as session:
+        results = await session.produce({tp: batch})       # waits for the outcomes
+        future = await session.send(tp, batch)             # waits for room only
+
+Rules of this file:
+- A session takes whole batches, as bytes that it may write to: it puts producer id, epoch and
+  sequence into their headers (a batch in read-only memory is copied first). The records are
+  never touched.
+- What a broker would refuse or misread is refused before it is sent, with the reason: control
+  batches, several batches at once, batches with compaction gaps.
+- Marks that only a broker may set (append time, delete horizon) are cleared, and so is the
+  mark of a transaction that is not ours.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from shoal.client.cluster.router import Core
+from shoal.client.codes import COORDINATOR_RETRY, Code
+from shoal.client.errors import error_for
+from shoal.client.produce.raw_produce import Produced
+from shoal.client.produce.sender import Result, Sender
+from shoal.client.produce.sequencing import Identity, Mode
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    STORED_BITS,
+    TRANSACTIONAL_BIT,
+    Batch,
+    iter_batches,
+)
+from shoal.wire.framing import Part
+
+
+class Session:
+    """What all sessions share; use one of the subclasses."""
+
+    _mode = Mode.PLAIN
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._sender = self._make_sender()
+
+    def _make_sender(self) -> Sender:
+        return Sender(self._core, self._mode)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    async def start(self) -> None:
+        """Get ready to send."""
+
+    async def send(
+        self,
+        tp: TopicPartition,
+        batch: Part | Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
+        """Wait for room and take a batch on; the future gets its outcome, never an error.
+
+        It is repeated for so long, by default `delivery.timeout.ms`, or sent once only.
+        """
+        return await self._sender.hand_over(
+            tp, self._prepared(tp, batch), timeout_s=timeout_s, retries=retries
+        )
+
+    async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
+        """Send a batch to each of these partitions and wait for all outcomes."""
+        prepared = {tp: self._prepared(tp, batch) for tp, batch in batches.items()}
+        results = {tp: await self._sender.hand_over(tp, batch) for tp, batch in prepared.items()}
+        if results:
+            await asyncio.wait(results.values())
+        return {tp: result.result() for tp, result in results.items()}
+
+    async def flush(self) -> None:
+        """Wait until everything taken on so far has an outcome."""
+        await self._sender.flush()
+
+    async def close(self) -> None:
+        """Give up on whatever has no outcome, and stop."""
+        await self._sender.close()
+
+    def _prepared(self, tp: TopicPartition, batch: Part | Batch) -> Batch:
+        return prepared_batch(tp, batch, is_transactional=self._mode is Mode.TRANSACTIONAL)
+
+
+class PlainSession(Session):
+    """Batches without numbers (`enable.idempotence=false`): a repeated one is written twice."""
+
+
+class IdempotentSession(Session):
+    """Batches numbered under a producer id: a repeated one is written once, and in order."""
+
+    _mode = Mode.IDEMPOTENT
+
+    def _make_sender(self) -> Sender:
+        return Sender(self._core, self._mode, get_identity=self._new_identity)
+
+    async def start(self) -> None:
+        """Get a producer id from the cluster."""
+        self._sender.identify(await self._new_identity())
+
+    async def _new_identity(self) -> Identity:
+        return await new_identity(self._core)
+
+
+async def new_identity(core: Core) -> Identity:
+    """A producer id that nobody has used; brokers of a new cluster may need a moment."""
+    values = {
+        "transactional_id": None,
+        # Of no meaning without a transactional id, but brokers check that it is positive.
+        "transaction_timeout": core.config.transaction_timeout_ms,
+    }
+
+    async def attempt() -> Identity:
+        response = await core.call(ApiKey.INIT_PRODUCER_ID, values)
+        code = int(response.error_code)
+        if code != Code.NONE:
+            error = error_for(code)
+            error.retriable = error.retriable or code in COORDINATOR_RETRY
+            raise error
+        return Identity(int(response.producer_id), int(response.producer_epoch))
+
+    return await core.retrying(attempt)
+
+
+def prepared_batch(tp: TopicPartition, given: Part | Batch, *, is_transactional: bool) -> Batch:
+    """The one batch in `given`, with a header that a broker accepts from a producer."""
+    batch = given if isinstance(given, Batch) else _only_batch(tp, given)
+    if batch.attributes & CONTROL_BIT:
+        raise UsageError(f"{tp}: a control batch is the broker's own; producers may not send one")
+    if not batch.is_dense:
+        raise UsageError(
+            f"{tp}: {batch!r} has gaps, which brokers refuse",
+            remedy="encode its records anew",
+        )
+    if batch.view.readonly:
+        batch = Batch(memoryview(bytearray(batch.view)))
+    attributes = batch.attributes & ~STORED_BITS
+    batch.edit(
+        base_offset=0,
+        attributes=attributes | TRANSACTIONAL_BIT if is_transactional else attributes,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
+    return batch
+
+
+def _only_batch(tp: TopicPartition, given: Part) -> Batch:
+    view = memoryview(given)
+    batches = list(iter_batches(view))
+    if len(batches) == 1 and batches[0].size == len(view):
+        return batches[0]
+    if len(view) < HEADER_SIZE or not batches:
+        raise UsageError(f"{tp}: {len(view)} bytes are not a record batch")
+    raise UsageError(
+        f"{tp}: a producer sends one batch at a time, not {len(batches)} and "
+        f"{len(view) - sum(one.size for one in batches)} bytes more",
+        remedy="send each batch of a record set by itself (shoal.wire.batch.iter_batches)",
+    )

@@ -1,0 +1,365 @@
+"""A session whose batches become visible together, or not at all.
+
+    async with TransactionalSession(client, "my-id") as session:
+        async with session.transaction():
+            await session.produce({tp: batch})
+            await session.send_offsets({source_tp: 42}, group_id="group")
+
+Rules of this file:
+- Starting asks the coordinator for an epoch, which fences older producers of the same
+  transactional.id and aborts what they left; 14, 15, 16 and 51 are waited out.
+- Two protocols. Version 1: partitions and groups are announced to the coordinator before the
+  first batch, and the epoch stays. Version 2 (KIP-890, `transaction.version` 2 of the cluster):
+  batches announce themselves (Produce 12, TxnOffsetCommit 5), and each end gives a new epoch,
+  under which sequences begin at 0.
+- A batch that is not acknowledged breaks the transaction. Before an abort nothing may be on its
+  way any more: a straggler behind the abort's marker would be an open transaction again.
+- A commit without an answer leaves the session dead, because nobody knows: a new session with
+  the same id makes the coordinator finish it one way or the other.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Final
+
+from shoal.client.cluster.coordinators import Coordinator, CoordinatorType
+from shoal.client.cluster.router import Core
+from shoal.client.codes import Code
+from shoal.client.errors import ClientError, KafkaError, ProducerFenced
+from shoal.client.groups.group_offsets import NO_MEMBER, GroupMember, OffsetCommit, topics_to_commit
+from shoal.client.produce.raw_produce import Produced
+from shoal.client.produce.sender import Result, Sender
+from shoal.client.produce.sequencing import Identity, Mode, Parcel
+from shoal.client.produce.sessions import Session
+from shoal.client.produce.transaction_state import Phase, TransactionState
+from shoal.model.errors import UsageError
+from shoal.model.topics import TopicPartition
+from shoal.wire.api_keys import ApiKey
+from shoal.wire.batch import Batch
+from shoal.wire.framing import Part
+
+_NO_IDENTITY: Final = Identity(-1, -1)
+# The last versions of the first protocol.
+_LAST_END_TXN_1: Final = 4
+_LAST_TXN_OFFSET_COMMIT_1: Final = 4
+_LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
+_GONE: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
+
+
+class TransactionalSession(Session):
+    """Batches in transactions, under a name that fences its predecessors."""
+
+    _mode = Mode.TRANSACTIONAL
+
+    def __init__(self, core: Core, transactional_id: str | None = None) -> None:
+        self.transactional_id = transactional_id or core.config.transactional_id
+        if not self.transactional_id:
+            raise UsageError("a transactional session needs a transactional.id")
+        super().__init__(core)
+        self._coordinator = Coordinator(core, CoordinatorType.TRANSACTION, self.transactional_id)
+        self._identity = _NO_IDENTITY
+        self._version = 0
+        self._state = TransactionState()
+        self._announcing = asyncio.Lock()
+
+    @property
+    def identity(self) -> Identity:
+        """Producer id and epoch at the moment."""
+        return self._identity
+
+    @property
+    def transaction_version(self) -> int:
+        """1 or 2, by what the cluster has agreed on."""
+        return self._version
+
+    @property
+    def phase(self) -> Phase:
+        """What it may do next."""
+        return self._state.phase
+
+    async def start(self) -> None:
+        """Take over the transactional id."""
+        if self._state.phase is not Phase.NEW:
+            raise UsageError("the session was started before")
+        await self._take_over(_NO_IDENTITY)
+        self._state.started()
+
+    async def close(self) -> None:
+        """Stop; an open transaction is aborted if the coordinator can be reached."""
+        try:
+            if self._state.phase in {Phase.OPEN, Phase.BROKEN}:
+                with contextlib.suppress(ClientError):
+                    await self.abort()
+        finally:
+            await super().close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._state.begin()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """One transaction: committed at the end, aborted if the body raises."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            if self._state.phase in {Phase.OPEN, Phase.BROKEN}:
+                await self.abort()
+            raise
+        try:
+            await self.commit()
+        except ClientError:
+            if self._state.phase is Phase.BROKEN:
+                await self.abort()
+            raise
+
+    async def send(
+        self,
+        tp: TopicPartition,
+        batch: Part | Batch,
+        *,
+        timeout_s: float | None = None,
+        retries: bool = True,
+    ) -> Result:
+        """Wait for room and take a batch on; the future gets its outcome in the partition.
+
+        Whether it counts is decided by the end of the transaction.
+        """
+        await self._announce([tp])
+        return await super().send(tp, batch, timeout_s=timeout_s, retries=retries)
+
+    async def produce(self, batches: Mapping[TopicPartition, Part | Batch]) -> Produced:
+        """Send a batch to each of these partitions and wait for all outcomes."""
+        await self._announce(batches)
+        return await super().produce(batches)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetCommit | int],
+        group_id: str,
+        *,
+        member: GroupMember = NO_MEMBER,
+    ) -> None:
+        """Commit a group's positions as part of the transaction."""
+        self._state.check_open()
+        values = self._offset_values(offsets, group_id, member)
+        group = Coordinator(self._core, CoordinatorType.GROUP, group_id)
+        try:
+            if self._version < 2 and group_id not in self._state.groups:
+                self._state.is_touched = True
+                await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, {"group_id": group_id})
+            self._state.is_touched = True
+            self._state.groups.add(group_id)
+            await self._commit_offsets(group, values)
+        except ClientError as error:
+            self._fail(error)
+            raise
+
+    async def commit(self) -> None:
+        """Wait for all batches and make the transaction visible."""
+        await self.flush()
+        self._state.end(is_commit=True)
+        if not self._state.is_touched:
+            self._state.ended()
+            return
+        try:
+            self._renew(await self._end_txn(is_commit=True))
+        except BaseException as error:
+            self._end_failed(error)
+            raise
+        self._state.ended()
+
+    async def abort(self) -> None:
+        """Make the transaction as if it had never been."""
+        is_broken = self._state.phase is Phase.BROKEN or self._sender.unfinished > 0
+        self._state.end(is_commit=False)
+        try:
+            if is_broken:
+                self._sender.abandon(ClientError("its transaction was aborted"))
+            await self._sender.quiet()
+            needs_new_epoch = is_broken
+            if self._state.is_touched:
+                was_gone = await self._abort_at_coordinator()
+                # The second protocol has just given us one.
+                needs_new_epoch = was_gone or (is_broken and self._version < 2)
+            if needs_new_epoch:
+                await self._take_over(self._identity)
+        except BaseException as error:
+            self._state.die(_as_client_error(error))
+            raise
+        self._state.ended()
+
+    def _make_sender(self) -> Sender:
+        sender = Sender(self._core, self._mode, transactional_id=self.transactional_id)
+        sender.on_failure = self._batch_failed
+        return sender
+
+    def _batch_failed(self, parcel: Parcel) -> None:
+        if parcel.result is None or self._state.phase is not Phase.OPEN:
+            return
+        self._state.fail(parcel.result.error(parcel.tp))
+        self._sender.abandon(self._state.failed())
+
+    # The coordinator
+
+    async def _take_over(self, identity: Identity) -> None:
+        """Get an epoch above `identity`'s, or above everybody's if it is none."""
+        values = {
+            "transactional_id": self.transactional_id,
+            "transaction_timeout": self._core.config.transaction_timeout_ms,
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.epoch,
+        }
+        response = await self._coordinator.call(ApiKey.INIT_PRODUCER_ID, values, at_most=5)
+        versions = self._core.pool.versions[await self._coordinator.node_id()]
+        self._version = 2 if versions.transaction_version >= 2 else 1
+        self._renew(Identity(int(response.producer_id), int(response.producer_epoch)))
+
+    def _renew(self, identity: Identity) -> None:
+        if identity not in {self._identity, _NO_IDENTITY}:
+            self._identity = identity
+            self._sender.identify(identity)
+
+    async def _announce(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the coordinator know where the transaction writes, where it must be told."""
+        self._state.check_open()
+        if self._version >= 2:
+            self._state.is_touched = True
+            return
+        async with self._announcing:
+            new = [tp for tp in partitions if tp not in self._state.partitions]
+            if not new:
+                return
+            for tp in new:
+                await self._core.leader(tp)  # says soon if there is no such partition
+            self._state.check_open()
+            self._state.is_touched = True
+            try:
+                await self._add_partitions(new)
+            except ClientError as error:
+                self._fail(error)
+                raise
+            self._state.partitions.update(new)
+
+    async def _add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        topics: dict[str, list[int]] = {}
+        for tp in partitions:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        values = {
+            f"v3_and_below_{name}": value
+            for name, value in {
+                **self._identity_values(),
+                "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
+            }.items()
+        }
+
+        def check(response: Any) -> None:
+            for topic in response.results_by_topic_v3_and_below:
+                for part in topic.results_by_partition:
+                    self._coordinator.check(
+                        int(part.partition_error_code),
+                        topic=topic.name,
+                        partition=int(part.partition_index),
+                    )
+
+        await self._coordinator.call(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            values,
+            at_most=_LAST_ADD_PARTITIONS_OF_CLIENTS,
+            check=check,
+        )
+
+    async def _commit_offsets(self, group: Coordinator, values: Mapping[str, Any]) -> None:
+        at_least, at_most = (5, 5) if self._version >= 2 else (0, _LAST_TXN_OFFSET_COMMIT_1)
+
+        def check(response: Any) -> None:
+            for topic in response.topics:
+                for part in topic.partitions:
+                    group.check(
+                        int(part.error_code),
+                        topic=topic.name,
+                        partition=int(part.partition_index),
+                    )
+
+        await group.call(
+            ApiKey.TXN_OFFSET_COMMIT, values, at_least=at_least, at_most=at_most, check=check
+        )
+
+    async def _end_txn(self, *, is_commit: bool) -> Identity:
+        """End the transaction; returns the new identity, or none where it stays."""
+        is_second = self._version >= 2
+        response = await self._ask(
+            ApiKey.END_TXN,
+            {"committed": is_commit},
+            at_least=_LAST_END_TXN_1 + 1 if is_second else 0,
+            at_most=None if is_second else _LAST_END_TXN_1,
+        )
+        if not is_second:
+            return _NO_IDENTITY
+        return Identity(int(response.producer_id), int(response.producer_epoch))
+
+    async def _abort_at_coordinator(self) -> bool:
+        """Returns whether the coordinator had ended the transaction before us."""
+        try:
+            self._renew(await self._end_txn(is_commit=False))
+        except KafkaError as error:
+            # Timed out there, and aborted; whether we are fenced, the take-over will tell.
+            if error.code not in _GONE:
+                raise
+            return True
+        return False
+
+    async def _ask(
+        self,
+        api_key: int,
+        values: Mapping[str, Any],
+        *,
+        at_least: int = 0,
+        at_most: int | None = None,
+    ) -> Any:
+        return await self._coordinator.call(
+            api_key, {**self._identity_values(), **values}, at_least=at_least, at_most=at_most
+        )
+
+    def _identity_values(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self._identity.producer_id,
+            "producer_epoch": self._identity.epoch,
+        }
+
+    def _offset_values(
+        self,
+        offsets: Mapping[TopicPartition, OffsetCommit | int],
+        group_id: str,
+        member: GroupMember,
+    ) -> dict[str, Any]:
+        return {
+            **self._identity_values(),
+            "group_id": group_id,
+            "generation_id": member.generation_id,
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id,
+            "topics": topics_to_commit(offsets),
+        }
+
+    def _fail(self, error: ClientError) -> None:
+        if isinstance(error, ProducerFenced) and error.code == Code.PRODUCER_FENCED:
+            self._state.die(error)
+        else:
+            self._state.fail(error)
+
+    def _end_failed(self, error: BaseException) -> None:
+        """A commit that was refused can be aborted; one without an answer is anybody's guess."""
+        refused = isinstance(error, KafkaError) and not error.retriable
+        if refused and not isinstance(error, ProducerFenced):
+            self._state.phase = Phase.OPEN
+            self._state.fail(_as_client_error(error))
+        else:
+            self._state.die(_as_client_error(error))
+
+
+def _as_client_error(error: BaseException) -> ClientError:
+    return error if isinstance(error, ClientError) else ClientError(f"interrupted: {error!r}")

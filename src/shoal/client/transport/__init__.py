@@ -1,0 +1,1 @@
+"""Connections to brokers: handshake, security, versions, pool, waiting."""

@@ -1,0 +1,1 @@
+"""What every part of Kafka Lite uses: settings, specs, connections between nodes."""

@@ -1,0 +1,1 @@
+"""Where faults and traces are attached to running nodes."""

@@ -1,0 +1,1 @@
+"""What a broker does with requests, above its replicas and coordinators."""

@@ -1,0 +1,28 @@
+"""What is wrong with a partition, in words for users."""
+
+from shoal.lite.metadata.data.records import NO_LEADER, PartitionRecord
+
+
+def why_offline(partition: PartitionRecord) -> str | None:
+    """Why nobody leads a partition, and what can be done; None if somebody does."""
+    if partition.leader != NO_LEADER:
+        return None
+    if partition.recovering:
+        return "no replica that has everything is up; the one with the longest log will lead"
+    awaited = sorted({*partition.in_sync, *partition.eligible})
+    if awaited and set(awaited) <= set(partition.failed):
+        return f"the log of broker {_all(awaited)} has failed; mend its disk and start it anew"
+    if awaited:
+        return f"no replica that has everything is up; start broker {_either(awaited)}"
+    return (
+        f"broker {_all(sorted(partition.lost))} came back after a power loss or with an empty "
+        "disk, and nobody is left that has everything; an unclean election would accept the loss"
+    )
+
+
+def _either(brokers: list[int]) -> str:
+    return " or ".join(map(str, brokers))
+
+
+def _all(brokers: list[int]) -> str:
+    return " and ".join(map(str, brokers))

@@ -1,0 +1,1 @@
+"""Who decides: the active controller as a pure state machine, by subject."""

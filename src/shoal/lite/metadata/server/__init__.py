@@ -1,0 +1,1 @@
+"""The controller as a process sees it: port, quorum node, links of brokers to it."""

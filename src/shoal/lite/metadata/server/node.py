@@ -1,0 +1,348 @@
+"""A controller's node: a member of the metadata quorum, and the active controller while it leads.
+
+A thin shell over `RaftNode`, its files and `Controller`. Alone it leads at once: that is the
+controller inside a supervisor. Messages come in by `receive` and leave by `send`.
+
+Rules of this file:
+- Records are proposed as they are decided. An answer leaves when everything before it is
+  committed, refusals too: they rest on records that may yet be lost.
+- A `Controller` is made from what is committed when the node comes to lead, and is thrown away
+  when it leads no more; those who still wait hear NOT_CONTROLLER.
+- If the disk fails, or the quorum does not take us for one of its own, the node has failed for
+  good: `on_failed` is told, and the process should end.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from shoal.lite.base.codes import Code, Refused
+from shoal.lite.base.hooks import tracer
+from shoal.lite.metadata.data.records import Record, decode_record, encode_record
+from shoal.lite.metadata.data.requests import Request
+from shoal.lite.metadata.data.state import ClusterState
+from shoal.lite.metadata.rules.controller import Controller, ControllerSettings
+from shoal.lite.metadata.server.decisions import trace_decisions
+from shoal.lite.raft.actions import (
+    Action,
+    BecameLeader,
+    Committed,
+    LoadSnapshot,
+    ResignedLeader,
+    Send,
+)
+from shoal.lite.raft.config import DEFAULT_CONFIG, RaftConfig
+from shoal.lite.raft.errors import NotLeader, StorageFailed, VoterChangeRefused
+from shoal.lite.raft.messages import Message
+from shoal.lite.raft.model import EntryKind, ReplicaKey, Voter
+from shoal.lite.raft.node import RaftNode
+from shoal.lite.raft.storage.codec import decode_snapshot
+from shoal.lite.raft.storage.driver import drive
+from shoal.lite.raft.storage.storage import FileStorage
+from shoal.model.errors import SystemFailure
+from shoal.runtime.tasks import record_failure
+
+A = TypeVar("A")
+SendMessage = Callable[[int, Message], None]
+
+# So many records make a snapshot worth its while.
+SNAPSHOT_RECORDS = 20_000
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[A]):
+    """An answer, and the end of the metadata log that it rests on."""
+
+    answer: A
+    end_offset: int
+
+
+class NodeRefused(Refused):
+    """A refusal, and the end of the metadata log that it rests on."""
+
+    def __init__(self, refused: Refused, end_offset: int) -> None:
+        super().__init__(refused.code, str(refused))
+        self.end_offset = end_offset
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An answer that leaves when the log is committed up to `end_offset`."""
+
+    end_offset: int
+    future: "asyncio.Future[Answered[Any]]"
+    answer: Any = None
+    refused: Refused | None = None
+
+
+class _QuorumRefuses(SystemFailure):
+    """The quorum does not take this node for the voter whose id it has."""
+
+
+class ControllerNode:
+    """The running node. Lives in the event loop in which `start` was called."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster_id: str,
+        settings: ControllerSettings,
+        *,
+        send: SendMessage,
+        on_failed: Callable[[str], None] | None = None,
+        raft_config: RaftConfig = DEFAULT_CONFIG,
+        snapshot_records: int = SNAPSHOT_RECORDS,
+    ) -> None:
+        """Open the disk. `send` delivers a message to a member or an observer, or loses it."""
+        self._storage, stored = FileStorage.open(folder)
+        self._cluster_id = cluster_id
+        self._settings = settings
+        self._send = send
+        self._on_failed = on_failed
+        self._snapshot_records = snapshot_records
+        # What is committed. The controller has a state of its own, which may be ahead.
+        self.state = ClusterState()
+        if stored.snapshot is not None:
+            self._load(decode_snapshot(stored.snapshot.data).records)
+        random = Random()  # noqa: S311 - spreads elections, keeps no secrets
+        self.raft = RaftNode(
+            self._storage.key, stored, now_ms=_now_ms(), random=random, config=raft_config
+        )
+        self.controller: Controller | None = None
+        # It led last, or is the first of a new quorum: the others wait for somebody to ask.
+        is_first = self.raft.epoch == 0 and self.key.id == min(self.raft.voters.ids)
+        self._asks_first = is_first or stored.quorum.leader_id == self.key.id
+        self._must_begin = False
+        self._waiting: deque[_Waiting] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: str | None = None
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self._storage.key
+
+    def start(self) -> None:
+        """Begin; alone, the node leads when this returns."""
+        if self._asks_first:
+            self.raft.campaign(_now_ms())
+        self._settle()
+        if self._failure is not None:
+            raise SystemFailure(self._failure)
+        if self.state.cluster_id not in {"", self._cluster_id}:
+            raise SystemFailure(
+                f"the metadata is of cluster {self.state.cluster_id}, not of {self._cluster_id}"
+            )
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._resigned()
+        self._storage.close()
+
+    # Input
+
+    def submit(self, request: Request[A]) -> "asyncio.Future[Answered[A]]":
+        """The answer, once what it is about is committed; `NodeRefused` if it cannot be."""
+        future: asyncio.Future[Answered[A]] = asyncio.get_running_loop().create_future()
+        if self.controller is None:
+            message = self._failure or "this controller is not the active one"
+            refused = Refused(Code.NOT_CONTROLLER, message)
+            future.set_exception(NodeRefused(refused, self.raft.high_watermark))
+            return future
+        waiting = _Waiting(0, future)
+        try:
+            outcome = self.controller.handle(_now_ms(), request)
+        except Refused as refused:
+            waiting.refused = refused
+        else:
+            waiting.answer = outcome.answer
+            self._propose(outcome.records)
+        waiting.end_offset = self.raft.log.end_offset
+        self._waiting.append(waiting)
+        self._settle()
+        return future
+
+    def add_voter(self, voter: Voter) -> "asyncio.Future[Answered[None]]":
+        """Give an observer a vote that has caught up; done when that is committed."""
+        return self._change_voters(lambda: self.raft.add_voter(_now_ms(), voter))
+
+    def remove_voter(self, key: ReplicaKey) -> "asyncio.Future[Answered[None]]":
+        """Take a vote away. A leader that removes itself resigns first, and refuses for now."""
+        if key == self.key:
+            self.resign()
+        return self._change_voters(lambda: self.raft.remove_voter(_now_ms(), key))
+
+    def _change_voters(self, change: Callable[[], int]) -> "asyncio.Future[Answered[None]]":
+        future: asyncio.Future[Answered[None]] = asyncio.get_running_loop().create_future()
+        try:
+            end_offset = change()
+        except (NotLeader, VoterChangeRefused) as error:
+            is_leader = isinstance(error, VoterChangeRefused)
+            code = Code.INVALID_REQUEST if is_leader else Code.NOT_CONTROLLER
+            future.set_exception(NodeRefused(Refused(code, str(error)), self.raft.high_watermark))
+            return future
+        self._waiting.append(_Waiting(end_offset, future))
+        self._settle()
+        return future
+
+    def resign(self) -> None:
+        """Let another controller be the active one, if this one is."""
+        self.raft.resign(_now_ms())
+        self._settle()
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A message of another member, or of an observer."""
+        if self._failure is None:
+            self.raft.receive(_now_ms(), sender, message)
+            self._settle()
+
+    def unreachable(self, peer: int) -> None:
+        """A connection to a member was refused, or broke."""
+        if self._failure is None:
+            self.raft.unreachable(_now_ms(), peer)
+            self._settle()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        try:
+            self._look_at_time()
+        except Exception as error:  # noqa: BLE001 - see _fail_unexpectedly
+            self._fail_unexpectedly(error)
+
+    def _look_at_time(self) -> None:
+        now_ms = _now_ms()
+        deadline_ms = self.raft.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self.raft.tick(now_ms)
+            self._settle()
+        controller = self.controller
+        if controller is not None:
+            deadline_ms = controller.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                self._propose(controller.tick(now_ms).records)
+        self._settle()
+
+    # What follows from it
+
+    def _propose(self, records: tuple[Record, ...]) -> None:
+        if tracer.current is not None:
+            trace_decisions(tracer.current, self.state, records)
+        if records:
+            self.raft.propose(_now_ms(), [encode_record(record) for record in records])
+
+    def _settle(self) -> None:
+        try:
+            drive(self.raft, self._storage, self._perform, _now_ms())
+            while self._must_begin:
+                self._must_begin = False
+                self._begin()
+                drive(self.raft, self._storage, self._perform, _now_ms())
+            self._save_snapshot_if_due()
+        except (StorageFailed, _QuorumRefuses) as error:
+            self._fail(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - see _fail_unexpectedly
+            self._fail_unexpectedly(error)
+            return
+        self._answer()
+        self._arm()
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
+        """Fail-stop: what is in memory may differ from what the quorum has committed."""
+        record_failure("controller", error, "this controller stops")
+        self._fail(f"internal error: {error!r}")
+
+    def _fail(self, reason: str) -> None:
+        _logger.error("this controller has failed for good: %s", reason)
+        self._failure = reason
+        self._resigned()
+        if self._on_failed is not None:
+            self._on_failed(reason)
+
+    def _begin(self) -> None:
+        state = ClusterState()
+        for record in self.state.snapshot():
+            state.apply(record)
+        self.controller = Controller(state, self._settings)
+        self._propose(self.controller.activate(_now_ms(), self._cluster_id).records)
+
+    def _resigned(self) -> None:
+        self.controller = None
+        self._must_begin = False
+        refused = Refused(Code.NOT_CONTROLLER, "this controller is not the active one any more")
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.future.done():
+                waiting.future.set_exception(NodeRefused(refused, self.raft.high_watermark))
+
+    def _answer(self) -> None:
+        committed = self.raft.high_watermark
+        while self._waiting and self._waiting[0].end_offset <= committed:
+            waiting = self._waiting.popleft()
+            if waiting.future.done():
+                continue
+            if waiting.refused is not None:
+                refused = NodeRefused(waiting.refused, waiting.end_offset)
+                waiting.future.set_exception(refused)
+            else:
+                waiting.future.set_result(Answered(waiting.answer, waiting.end_offset))
+
+    def _arm(self) -> None:
+        """One timer, for whichever of the two wants something first."""
+        times = [self.raft.next_deadline_ms()]
+        if self.controller is not None:
+            times.append(self.controller.next_deadline_ms())
+        deadline_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline_ms is not None:
+            delay_s = max(1, deadline_ms - _now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_time)
+
+    def _save_snapshot_if_due(self) -> None:
+        raft = self.raft
+        if raft.high_watermark - raft.log.start_offset >= self._snapshot_records:
+            records = [encode_record(record) for record in self.state.snapshot()]
+            raft.save_snapshot(raft.high_watermark, records)
+            drive(raft, self._storage, self._perform, _now_ms())
+
+    # What the member of the quorum wants done
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(to, message):
+                self._send(to, message)
+            case Committed(_, entries):
+                for entry in entries:
+                    if entry.kind is EntryKind.DATA:
+                        self._load(entry.records)
+            case LoadSnapshot(_, records):
+                self.state = ClusterState()
+                self._load(records)
+            case BecameLeader():
+                self._must_begin = True
+                if tracer.current is not None:
+                    tracer.current.event(f"is the active controller in epoch {self.raft.epoch}")
+            case ResignedLeader():
+                self._resigned()
+            case _:
+                raise _QuorumRefuses(
+                    f"controller {self.key.id} is known to the quorum by another disk",
+                    remedy="remove it from the quorum first; then it can be added with this one",
+                )
+
+    def _load(self, records: tuple[bytes, ...]) -> None:
+        for data in records:
+            self.state.apply(decode_record(data))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

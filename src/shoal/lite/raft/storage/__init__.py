@@ -1,0 +1,1 @@
+"""The files of a member of the quorum, and the shell that performs what it decides."""

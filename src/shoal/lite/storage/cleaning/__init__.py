@@ -1,0 +1,1 @@
+"""What is deleted from logs: by retention, by compaction, with their topic."""

@@ -1,0 +1,116 @@
+"""From the bytes of a segment to its batches. No input or output: the caller passes a reader.
+
+Rules of this file:
+- `headers` is for bytes that are known to be whole batches. It notices what cannot be: a header
+  that is none, offsets that go back, a batch behind the end. Checksums are not looked at.
+- `whole_headers` is for what a killed writer left: only its last batch can be torn.
+- `valid_headers` trusts nothing: it ends before the first batch that is cut, damaged, or out
+  of order. What follows such a batch cannot be told from garbage, so nothing does.
+"""
+
+from collections.abc import Callable, Iterator
+
+from shoal.lite.storage.header import HEADER_SIZE, BatchHeader, unpack_header
+from shoal.model.errors import ShoalError
+from shoal.wire.batch import CHECKED_START, LEAST_BATCH_LENGTH, MAGIC
+from shoal.wire.records.crc import crc32c
+
+# (position, count) -> that many bytes, fewer only at the end of the file.
+ReadAt = Callable[[int, int], bytes]
+
+Found = tuple[int, BatchHeader]
+
+# Index entries are at most one batch and this much apart, so one read often finds the batch.
+_HOP_BYTES = 4 * 1024
+_CHECK_BYTES = 1024 * 1024
+# Indexes hold offsets relative to their segment in 31 bits.
+LARGEST_RELATIVE_OFFSET = (1 << 31) - 1
+
+
+class DamagedLog(ShoalError):
+    """Bytes that were known to be whole batches are not."""
+
+
+def headers(read_at: ReadAt, start: int, end: int) -> Iterator[Found]:
+    """Where each batch begins, and its header, from the batch at `start` up to `end`."""
+    window = b""
+    window_start = start
+    position = start
+    least_offset = 0
+    while position < end:
+        place = position - window_start
+        if place + HEADER_SIZE > len(window):
+            window, window_start, place = read_at(position, _HOP_BYTES), position, 0
+            if len(window) < HEADER_SIZE:
+                raise DamagedLog(f"the log ends within the batch at position {position}")
+        header = unpack_header(window, place)
+        if header.batch_length < LEAST_BATCH_LENGTH or header.magic != MAGIC:
+            raise DamagedLog(f"no batch begins at position {position}")
+        if header.base_offset < least_offset or header.last_offset_delta < 0:
+            raise DamagedLog(f"the offsets of the batch at position {position} go back")
+        if position + header.size > end:
+            raise DamagedLog(f"the batch at position {position} is longer than the log")
+        yield position, header
+        least_offset = header.base_offset + header.last_offset_delta + 1
+        position += header.size
+
+
+def valid_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found]:
+    """Every batch from the start of the file that is whole, undamaged and in order."""
+    window = memoryview(b"")
+    window_start = 0
+    position = 0
+    least_offset = base_offset
+    while end - position >= HEADER_SIZE:
+        place = position - window_start
+        if place + HEADER_SIZE > len(window):
+            window = memoryview(read_at(position, _CHECK_BYTES))
+            window_start, place = position, 0
+        header = unpack_header(window, place)
+        if not _is_plausible(header, end - position, least_offset, base_offset):
+            return
+        if place + header.size > len(window):
+            window = memoryview(read_at(position, max(header.size, _CHECK_BYTES)))
+            window_start, place = position, 0
+        if crc32c(window[place + CHECKED_START : place + header.size]) != header.crc:
+            return
+        yield position, header
+        least_offset = header.last_offset + 1
+        position += header.size
+
+
+def whole_headers(read_at: ReadAt, end: int, base_offset: int) -> Iterator[Found]:
+    """Every batch from the start of the file that is whole and in order, and the last one only
+    if its checksum is right."""
+    window, window_start = b"", 0
+    position, least_offset = 0, base_offset
+    last: Found | None = None
+    while end - position >= HEADER_SIZE:
+        place = position - window_start
+        if place + HEADER_SIZE > len(window):
+            window, window_start, place = read_at(position, _HOP_BYTES), position, 0
+        header = unpack_header(window, place)
+        if not _is_plausible(header, end - position, least_offset, base_offset):
+            break
+        if last is not None:
+            yield last
+        last = position, header
+        least_offset = header.last_offset + 1
+        position += header.size
+    if last is not None:
+        checked = read_at(last[0] + CHECKED_START, last[1].size - CHECKED_START)
+        if crc32c(checked) == last[1].crc:
+            yield last
+
+
+def _is_plausible(
+    header: BatchHeader, bytes_left: int, least_offset: int, base_offset: int
+) -> bool:
+    return (
+        header.magic == MAGIC
+        and header.batch_length >= LEAST_BATCH_LENGTH
+        and header.size <= bytes_left
+        and header.last_offset_delta >= 0
+        and header.base_offset >= least_offset
+        and header.last_offset - base_offset <= LARGEST_RELATIVE_OFFSET
+    )

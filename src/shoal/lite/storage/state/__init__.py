@@ -1,0 +1,1 @@
+"""What follows from the batches of a log: producers, aborted transactions, leader epochs."""

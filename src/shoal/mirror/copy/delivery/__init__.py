@@ -1,0 +1,1 @@
+"""How batches are delivered: one module for each promise."""

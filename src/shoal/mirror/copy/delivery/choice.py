@@ -1,0 +1,158 @@
+"""How topics are delivered, chosen when they begin.
+
+    wanted                  topic was delivered before    old records            else
+    idempotent, auto  ──►   as it was                     compare-and-append     idempotent
+                                                          if offered, else
+                                                          transactional
+    any other         ──►   always as wanted
+
+`auto` takes compare-and-append for young records as well, where it is offered.
+
+Rules:
+- A target forgets an idempotent producer so long after the *timestamps* of its records
+  (`producer.id.expiration.ms`, a day): a copy of older records has nothing that keeps a second
+  process, or a repetition, from writing them twice. It is delivered otherwise, and that is said.
+- Records count as old an hour before that time: they are still to be copied. Messages of format
+  0 have no timestamps, and no target remembers who wrote them.
+"""
+
+import logging
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from shoal.client.admin import Resource, ResourceType
+from shoal.client.client import Client
+from shoal.client.codes import Code
+from shoal.client.errors import ClientError
+from shoal.mirror.copy.delivery.names import AUTO, COMPARE_AND_APPEND, IDEMPOTENT, TRANSACTIONAL
+from shoal.mirror.run.start_position import start_offsets
+from shoal.model.topics import TopicPartition
+from shoal.wire.batch import HEADER_SIZE, LENGTH_END, NO_TIMESTAMP
+from shoal.wire.compare_and_append import FEATURE
+
+EXPIRATION: Final = "producer.id.expiration.ms"
+_MARGIN_MS: Final = 3_600_000
+# Of each partition, to see how old its first records are.
+_LOOK_BYTES: Final = 65_536
+_TIMESTAMP: Final = struct.Struct(">q")
+# In a batch, and in a message of format 1; format 0 has none.
+_MAX_TIMESTAMP_AT: Final = 35
+_TIMESTAMP_AT: Final = 18
+_MAGIC_AT: Final = 16
+_LEAST_MESSAGE_BYTES: Final = 26
+_LENGTH: Final = struct.Struct(">i")
+
+_log = logging.getLogger(__name__)
+
+
+class Chosen(NamedTuple):
+    """A delivery, and why it is not the one that was asked for."""
+
+    delivery: str
+    why: str | None = None
+
+
+class Chooser:
+    """Chooses for topics that this mirror has not delivered before."""
+
+    def __init__(self, source: Client, target: Client, *, wanted: str, start: str) -> None:
+        self._source = source
+        self._target = target
+        self._wanted = wanted
+        self._start = start
+        self._has_asked = False
+        self._expiration_ms: int | None = None
+
+    def begin_new_at(self, start: str) -> None:
+        """Where partitions begin that are found from now on."""
+        self._start = start
+
+    def going_on(self, used: str) -> Chosen:
+        """For a topic that was delivered before."""
+        is_other = self._wanted not in (used, AUTO)
+        return Chosen(used, "that is how it was delivered before" if is_other else None)
+
+    async def expiration_ms(self) -> int | None:
+        """For how long the target remembers producers; None where it does not tell."""
+        if not self._has_asked:
+            self._expiration_ms = await _expiration_ms(self._target)
+            self._has_asked = True
+        return self._expiration_ms
+
+    async def choose(self, partitions: Sequence[TopicPartition]) -> dict[str, Chosen]:
+        """For these partitions of the source, by topic."""
+        topics = dict.fromkeys(tp.topic for tp in partitions)
+        if self._wanted not in (AUTO, IDEMPOTENT):
+            return dict.fromkeys(topics, Chosen(self._wanted))
+        is_offered = await _is_offered(self._target)
+        if self._wanted == AUTO and is_offered:
+            return dict.fromkeys(topics, Chosen(COMPARE_AND_APPEND))
+        chosen = dict.fromkeys(topics, Chosen(IDEMPOTENT))
+        expiration_ms = await self.expiration_ms()
+        if expiration_ms is None:
+            return chosen
+        safe = Chosen(
+            COMPARE_AND_APPEND if is_offered else TRANSACTIONAL,
+            f"the source has records older than the {expiration_ms / 3_600_000:g} h for which "
+            "the target remembers an idempotent producer",
+        )
+        old = await self._old_topics(partitions, expiration_ms)
+        return chosen | dict.fromkeys(old, safe)
+
+    async def _old_topics(
+        self, partitions: Sequence[TopicPartition], expiration_ms: int
+    ) -> set[str]:
+        """Those that begin with records which the target's memory does not cover."""
+        age_ms = max(expiration_ms // 2, expiration_ms - _MARGIN_MS)
+        limit_ms = time.time_ns() // 1_000_000 - age_ms
+        left = await start_offsets(self._source, list(partitions), self._start)
+        old = set()
+        # Only the first partition of a fetch is sure to get a batch: each gets its turn.
+        for _ in partitions:
+            fetched = await self._source.fetch(
+                left, max_wait_ms=0, min_bytes=0, partition_max_bytes=_LOOK_BYTES
+            )
+            for tp, part in fetched.items():
+                times = list(_timestamps(part.records))
+                if any(time_ms < limit_ms for time_ms in times):
+                    old.add(tp.topic)
+                if times or part.error_code != Code.NONE or left[tp] >= part.high_watermark:
+                    del left[tp]
+            if not left:
+                break
+            first = next(iter(left))
+            left[first] = left.pop(first)
+        return old
+
+
+def _timestamps(records: memoryview) -> Iterator[int]:
+    """The latest times of the batches in what was fetched, of which the last may be cut."""
+    position = 0
+    while position + _LEAST_MESSAGE_BYTES <= len(records):
+        magic = records[position + _MAGIC_AT]
+        if magic == 0:
+            yield NO_TIMESTAMP
+        elif magic == 1:
+            yield _TIMESTAMP.unpack_from(records, position + _TIMESTAMP_AT)[0]
+        elif position + HEADER_SIZE <= len(records):
+            yield _TIMESTAMP.unpack_from(records, position + _MAX_TIMESTAMP_AT)[0]
+        position += LENGTH_END + max(0, _LENGTH.unpack_from(records, position + 8)[0])
+
+
+async def _is_offered(target: Client) -> bool:
+    link = await target.any_link()
+    return bool(link.versions.finalized_features.get(FEATURE))
+
+
+async def _expiration_ms(target: Client) -> int | None:
+    node_id = min(target.cluster.brokers)
+    resource = Resource(ResourceType.BROKER, str(node_id))
+    try:
+        described = await target.admin.describe_configs([resource], names=[EXPIRATION])
+        value = described[resource][EXPIRATION].value
+    except (ClientError, KeyError) as error:
+        _log.warning("the target does not tell its %s: %r", EXPIRATION, error)
+        return None
+    return None if value is None else int(value)

@@ -1,0 +1,1 @@
+"""MirrorMaker 2's ways: its configuration file, topics, names, heartbeats."""

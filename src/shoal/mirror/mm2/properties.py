@@ -1,0 +1,353 @@
+"""MirrorMaker 2's configuration file, as it is: clusters, flows between them, and settings.
+
+    clusters = A, B
+    A.bootstrap.servers = a:9092
+    B.bootstrap.servers = b:9092
+    A->B.enabled = true
+    A->B.topics = orders, pay.*
+
+Rules, as in MirrorMaker 2:
+- A setting of a flow stands under `A->B.`, or without it for all flows; the first wins. One of
+  a cluster stands under `A.`, and what is for its clients only also under `A.consumer.`,
+  `A.producer.` or `A.admin.`; settings of clients without an alias are for all clusters
+  (`consumer.`), and those under `A->B.consumer.` for one flow.
+- How a cluster is reached is up to its client. What a consumer or a producer would do becomes
+  the mirror's own: `auto.offset.reset` is where new topics begin, `fetch.*` and
+  `max.partition.fetch.bytes` limit fetches, `max.request.size` and `buffer.memory` limit sends,
+  and `compression.type`, `batch.size` and `linger.ms` shape what is copied deep.
+- Flows are off unless `A->B.enabled` is true. Topics get the source's alias before their names
+  unless the policy is the identity.
+- What this mirror has of its own stands under `shoal.` (`shoal.name`, `shoal.delivery`,
+  `shoal.start`, `shoal.max.bytes.per.s`, `shoal.deep.topics`, `shoal.on.bad.batch`,
+  `shoal.on.loss`); what KIP-712 names has its name.
+- A key that changes nothing here is named, so that nobody relies on it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from shoal.client.config import ClientConfig
+from shoal.client.properties import declared_properties, load_properties
+from shoal.mirror.config import (
+    BOOTSTRAP,
+    CopyRules,
+    GroupRules,
+    HeartbeatRules,
+    MirrorConfig,
+    MirrorLimits,
+    TopicRules,
+)
+from shoal.mirror.copy.rebatch import KEEP, DeepRules
+from shoal.mirror.mm2.naming import IDENTITY, PREFIX, Naming
+from shoal.mirror.mm2.patterns import CONFIGS_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE, listed
+from shoal.model.errors import ConfigError
+
+ARROW: Final = "->"
+_POLICIES: Final = {
+    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": PREFIX,
+    "org.apache.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY,
+    "DefaultReplicationPolicy": PREFIX,
+    "IdentityReplicationPolicy": IDENTITY,
+}
+# Old names that MirrorMaker 2 still reads.
+_ALIASES: Final = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+}
+# Properties that decide how a cluster is reached. All others belong to consumers and producers,
+# which a mirror does not have: they become its own settings, or are named.
+_REACH: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.rack",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "socket.connection.setup.timeout.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "metadata.max.age.ms",
+        "connections.max.idle.ms",
+        "max.in.flight.requests.per.connection",
+        "send.buffer.bytes",
+        "receive.buffer.bytes",
+        "receive.message.max.bytes",
+        "security.protocol",
+    }
+)
+_CONSUMER: Final = "consumer."
+_PRODUCER: Final = "producer."
+_STARTS: Final = ("earliest", "latest")
+
+
+@dataclass(slots=True)
+class MirrorFile:
+    """What a file says."""
+
+    flows: list[MirrorConfig]
+    without_effect: list[str]
+    # Keys that change only what is copied deep, in a file that copies nothing deep.
+    only_deep: list[str] = field(default_factory=list)
+
+
+def read_mirror_file(path: str | Path) -> MirrorFile:
+    return mirror_file(load_properties(path), str(path))
+
+
+def mirror_file(properties: Mapping[str, str], name: str = "the file") -> MirrorFile:
+    """The flows that are on, and the keys that change nothing."""
+    return _Reader(properties, name).read()
+
+
+@dataclass(slots=True)
+class _Reader:
+    properties: Mapping[str, str]
+    name: str
+    used: set[str] = field(default_factory=set)
+    only_deep: set[str] = field(default_factory=set)
+
+    def read(self) -> MirrorFile:
+        self.used.add("clusters")
+        clusters = listed(self.properties.get("clusters", ""))
+        if not clusters:
+            raise ConfigError(
+                f"{self.name} names no clusters", remedy="write clusters = A, B into it"
+            )
+        flows = [
+            self._flow(source, target)
+            for source in clusters
+            for target in clusters
+            if source != target and self._is_on(source, target)
+        ]
+        self._check_flows(clusters)
+        if not flows:
+            raise ConfigError(
+                f"{self.name} has no flow that is on",
+                remedy=f"write {clusters[0]}{ARROW}{clusters[-1]}.enabled = true into it",
+            )
+        return MirrorFile(flows, sorted(set(self.properties) - self.used), sorted(self.only_deep))
+
+    def _is_on(self, source: str, target: str) -> bool:
+        key = f"{source}{ARROW}{target}.enabled"
+        self.used.add(key)
+        return key in self.properties and _flag(key, self.properties[key])
+
+    def _check_flows(self, clusters: tuple[str, ...]) -> None:
+        for key in self.properties:
+            source, arrow, rest = key.partition(ARROW)
+            if arrow and (source not in clusters or rest.partition(".")[0] not in clusters):
+                raise ConfigError(
+                    f"{key} in {self.name} is for a flow between clusters that it does not name",
+                    remedy=f"clusters are {', '.join(clusters)}",
+                )
+
+    def _flow(self, source: str, target: str) -> MirrorConfig:
+        flow = f"{source}{ARROW}{target}."
+        settings = _Settings(self, (flow, ""))
+        text, flag, number = settings.text, settings.flag, settings.number
+        consumer = _Settings(self, _role_prefixes(flow, f"source.{_CONSUMER}", source))
+        producer = _Settings(self, _role_prefixes(flow, f"target.{_PRODUCER}", target))
+        return MirrorConfig(
+            source=self._client(source, consumer),
+            target=self._client(target, producer),
+            topics=settings.listed("topics", (".*",)),
+            name=text("shoal.name", f"{source}--{target}"),
+            delivery=text("shoal.delivery", "idempotent"),
+            start=text("shoal.start", _read_start(consumer)),
+            copy=self._copy_rules(settings, producer),
+            limits=_read_limits(settings, consumer, producer),
+            rules=TopicRules(
+                exclude=settings.listed("topics.exclude", TOPICS_EXCLUDE),
+                naming=Naming(
+                    policy=_policy(text("replication.policy.class", "DefaultReplicationPolicy")),
+                    source_alias=source,
+                    target_alias=target,
+                    separator=text("replication.policy.separator", "."),
+                ),
+                refresh_s=settings.interval("refresh.topics", 600),
+                sync_configs=flag("sync.topic.configs.enabled", True),
+                sync_configs_s=number("sync.topic.configs.interval.seconds", 600),
+                configs_exclude=settings.listed("config.properties.exclude", CONFIGS_EXCLUDE),
+                replication_factor=int(number("replication.factor", -1)),
+                follow_log_start=flag("shoal.follow.log.start", False),
+            ),
+            groups=GroupRules(
+                sync=flag("sync.group.offsets.enabled", False),
+                include=settings.listed("groups", (".*",)),
+                exclude=settings.listed("groups.exclude", GROUPS_EXCLUDE),
+                sync_s=number("sync.group.offsets.interval.seconds", 60),
+            ),
+            heartbeats=HeartbeatRules(
+                emit=flag("emit.heartbeats.enabled", True),
+                every_s=number("emit.heartbeats.interval.seconds", 1),
+            ),
+        )
+
+    def _copy_rules(self, settings: "_Settings", producer: "_Settings") -> CopyRules:
+        text, flag = settings.text, settings.flag
+        use_raw = flag("use.raw.bytes", True)
+        default = DeepRules()
+        rules = CopyRules(
+            use_raw_bytes=use_raw,
+            fetch_raw_bytes=flag("fetch.raw.bytes", use_raw),
+            send_raw_bytes=flag("send.raw.bytes", use_raw),
+            deep_topics=settings.listed("shoal.deep.topics", ()),
+            deep=DeepRules(
+                compression_type=producer.text("compression.type", KEEP),
+                batch_size_bytes=producer.whole("batch.size", default.batch_size_bytes),
+                linger_ms=producer.whole("linger.ms", default.linger_ms),
+            ),
+            on_bad_batch=text("shoal.on.bad.batch", "park"),
+            on_loss=text("shoal.on.loss", "report"),
+        )
+        if rules.is_fetching_raw and not rules.deep_topics:
+            for name in ("compression.type", "batch.size", "linger.ms"):
+                self.only_deep |= producer.find_keys(name)
+        return rules
+
+    def _client(self, alias: str, role: "_Settings") -> dict[str, str]:
+        """How one cluster is reached; the narrower key goes before the wider."""
+        found: dict[str, str] = {}
+        for name, aliases in _reach_keys():
+            value = role.text(name, "\0", aliases)
+            if value != "\0":
+                found[name] = value
+        if BOOTSTRAP not in found:
+            raise ConfigError(
+                f"cluster {alias} in {self.name} has no {BOOTSTRAP}",
+                remedy=f"write {alias}.{BOOTSTRAP} = host:port into it",
+            )
+        return found
+
+
+@dataclass(slots=True)
+class _Settings:
+    """The settings of one flow, or of one client in it: the narrowest prefix wins."""
+
+    reader: _Reader
+    prefixes: tuple[str, ...]  # the narrowest first
+
+    def find_keys(self, name: str, aliases: tuple[str, ...] = ()) -> set[str]:
+        names = [name, *aliases]
+        keys = {f"{prefix}{each}" for prefix in self.prefixes for each in names}
+        return keys & set(self.reader.properties)
+
+    def text(self, name: str, default: str, aliases: tuple[str, ...] = ()) -> str:
+        names = [name, *aliases, *(old for old, new in _ALIASES.items() if new == name)]
+        found = [
+            key
+            for prefix in self.prefixes
+            for each in names
+            if (key := f"{prefix}{each}") in self.reader.properties
+        ]
+        self.reader.used.update(found)
+        return self.reader.properties[found[0]].strip() if found else default
+
+    def whole(self, name: str, default: int, aliases: tuple[str, ...] = ()) -> int:
+        """A whole number from 0 on."""
+        text = self.text(name, str(default), aliases)
+        if not text.isdecimal():
+            raise ConfigError(f"{name} must be a whole number, not {text!r}")
+        return int(text)
+
+    def listed(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        text = self.text(name, "\0")
+        return default if text == "\0" else listed(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return _flag(name, self.text(name, str(default)))
+
+    def number(self, name: str, default: float) -> float:
+        text = self.text(name, str(default))
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ConfigError(f"{name} must be a number, not {text!r}") from error
+
+    def interval(self, name: str, default: float) -> float:
+        """0 where it is switched off."""
+        is_on = self.flag(f"{name}.enabled", True)
+        pause_s = self.number(f"{name}.interval.seconds", default)
+        return pause_s if is_on and pause_s > 0 else 0.0
+
+
+def _flag(key: str, text: str) -> bool:
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ConfigError(f"{key} must be true or false, not {text!r}")
+    return found
+
+
+def _policy(name: str) -> str:
+    found = _POLICIES.get(name)
+    if found is None:
+        raise ConfigError(
+            f"the replication policy {name} is not known here",
+            remedy="use DefaultReplicationPolicy or IdentityReplicationPolicy",
+        )
+    return found
+
+
+def _role_prefixes(flow: str, role: str, alias: str) -> tuple[str, ...]:
+    """Where the settings of a flow's consumer or producer stand, the narrowest first."""
+    short = role.partition(".")[2]
+    return (
+        f"{flow}{role}",
+        f"{flow}{short}",
+        f"{flow}admin.",
+        flow,
+        f"{alias}.{short}",
+        f"{alias}.admin.",
+        f"{alias}.",
+        role,
+        short,
+        "admin.",
+        "",
+    )
+
+
+def _read_start(consumer: _Settings) -> str:
+    start = consumer.text("auto.offset.reset", "earliest").lower()
+    if start not in _STARTS:
+        raise ConfigError(
+            f"auto.offset.reset = {start} cannot be followed by a mirror",
+            remedy="use earliest or latest, or write shoal.start = TIME",
+        )
+    return start
+
+
+def _read_limits(settings: _Settings, consumer: _Settings, producer: _Settings) -> MirrorLimits:
+    default = MirrorLimits()
+    limits = MirrorLimits(
+        fetch_bytes=consumer.whole("fetch.max.bytes", default.fetch_bytes),
+        partition_bytes=consumer.whole("max.partition.fetch.bytes", default.partition_bytes),
+        fetch_wait_ms=consumer.whole(
+            "fetch.max.wait.ms", default.fetch_wait_ms, ("fetch.wait.max.ms",)
+        ),
+        fetch_min_bytes=consumer.whole("fetch.min.bytes", default.fetch_min_bytes),
+        request_bytes=producer.whole("max.request.size", default.request_bytes),
+        queue_bytes=producer.whole("buffer.memory", default.queue_bytes),
+        max_bytes_per_s=settings.whole("shoal.max.bytes.per.s", 0),
+    )
+    for key, value in (
+        ("fetch.max.bytes", limits.fetch_bytes),
+        ("max.partition.fetch.bytes", limits.partition_bytes),
+        ("max.request.size", limits.request_bytes),
+        ("buffer.memory", limits.queue_bytes),
+    ):
+        if value < 1:
+            raise ConfigError(f"{key} must be at least 1, not {value}")
+    return limits
+
+
+def _reach_keys() -> list[tuple[str, tuple[str, ...]]]:
+    """Name and other names of each property that decides how a cluster is reached."""
+    return [
+        (each.name, each.aliases)
+        for each in declared_properties(ClientConfig).values()
+        if each.name in _REACH or each.name.startswith(("sasl.", "ssl."))
+    ]

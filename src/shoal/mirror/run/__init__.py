@@ -1,0 +1,1 @@
+"""Copying on real clusters: starts, transactions, checkpoints, the runner."""

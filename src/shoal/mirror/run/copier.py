@@ -1,0 +1,266 @@
+"""Copies the partitions that it is given, in this process: starts, checkpoints, the runner.
+
+Rules:
+- `assign` says which partitions it should copy from now on. New ones begin where the target's
+  truth says (`shoal.mirror.run.start`); those that are gone are let go
+  when nothing of them is in flight and a last checkpoint is written.
+- Checkpoints are read anew before partitions are begun: another process may have been there.
+- A target partition is claimed by a checkpoint before the first record goes to it.
+- A partition that cannot be begun waits or is refused, with its reason in the status, and
+  others are begun (`shoal.mirror.watch.starts`).
+- A partition whose topic was created again, at the source or at the target, is let go and begun
+  again: every `assign` compares topic ids, and `changed` asks for one at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from shoal.client.client import Client
+from shoal.client.errors import ClientError
+from shoal.client.transport.backoff import Backoff
+from shoal.mirror.config import MirrorConfig
+from shoal.mirror.copy.partition import PartitionMirror
+from shoal.mirror.routes import Route
+from shoal.mirror.run.runner import MirrorRunner
+from shoal.mirror.run.start import Starter
+from shoal.mirror.status import MirrorStatus, not_started
+from shoal.mirror.watch.readiness import probe_routes
+from shoal.mirror.watch.starts import RouteStarts
+from shoal.model.errors import ShoalError, SystemFailure
+from shoal.model.topics import TopicPartition
+from shoal.runtime.tasks import keep_running, run_once
+
+_log = logging.getLogger(__name__)
+
+
+class Copier:
+    """The copying part of one mirror. Make it and use it in one event loop."""
+
+    def __init__(
+        self, source: Client, target: Client, config: MirrorConfig, *, is_of_team: bool = False
+    ) -> None:
+        """One of a team goes on when everything it has is parked: it may be given more."""
+        self._source = source
+        self._target = target
+        self._config = config
+        self._starter = Starter(source, target, config)
+        self._keeper = self._starter.keeper
+        self._runner = MirrorRunner(
+            source,
+            target,
+            self._starter.lane,
+            limits=config.limits,
+            throttle=self._starter.throttle,
+            fails_on_loss=config.copy.on_loss == "fail",
+            ends_when_parked=not is_of_team,
+            is_waiting=lambda: bool(self._starts.waiting.errors or self._diverged),
+        )
+        self.changed = asyncio.Event()
+        self._runner.on_topic_changed = self.changed.set
+        self._routes: dict[Route, PartitionMirror] = {}
+        self._assigning = asyncio.Lock()
+        self._starts = RouteStarts(
+            partial(probe_routes, source, target),
+            self._begin,
+            is_running=self._routes.__contains__,
+        )
+        self._is_first = True
+        self._diverged: dict[Route, ShoalError] = {}  # let go, to be begun again
+        self._restarts: set[asyncio.Task[None]] = set()
+        self._runner.watch.on_diverged = self._on_diverged
+        # Below these offsets this process wrote all that target topics hold which were created
+        # again.
+        self._own_ends: dict[TopicPartition, int] = {}
+
+    @property
+    def routes(self) -> list[Route]:
+        """What is being copied, or waits to be."""
+        return [*self._routes, *self._starts.waiting.errors]
+
+    @property
+    def refused(self) -> dict[str, ShoalError]:
+        """Why partitions are not copied at all; the first reason of each source topic."""
+        found: dict[str, ShoalError] = {}
+        for route, error in self._starts.refused.items():
+            found.setdefault(route.source.topic, error)
+        return found
+
+    async def prepare(self) -> None:
+        """Find out what is there of earlier starts."""
+        await self._starter.look()
+
+    async def check(self, routes: list[Route]) -> bool:
+        """Refuse target partitions that are not ours to write to; whether any is ours."""
+        own_ends = {**self._own_ends, **self._find_own_ends(self._routes)}
+        return await self._starter.check(routes, own_ends)
+
+    async def assign(self, routes: Iterable[Route]) -> None:
+        """Copy these, and no others."""
+        wanted = set(routes)
+        async with self._assigning:
+            await self._starts.keep_only(wanted)
+            await self._let_go([route for route in self._routes if route not in wanted])
+            await self._let_go_changed()
+            new = [r for r in sorted(wanted) if r not in self._routes]
+            await self._starts.start(new, has_others=bool(self._routes))
+            if self._is_first:
+                # Those that wait were there from the beginning.
+                self._starter.keep_start([r for r in new if r not in self._routes])
+            self._is_first = False
+            # What comes into being from now on is copied from its first record.
+            self._starter.begin_new_at("earliest")
+
+    async def compare_ids(self) -> None:
+        """Look whether the topics are still those that were begun: an idle one tells nothing."""
+        await self._source.metadata({route.source.topic for route in self._routes}, refresh=True)
+        await self._target.metadata({route.target.topic for route in self._routes}, refresh=True)
+
+    async def run(self) -> None:
+        """Copy until `stop`, or until everything is parked."""
+        works = [
+            keep_running("mirror checkpoints", self._keeper.keep),
+            keep_running("mirror checkpoint topic", self._starter.loss.watch),
+            keep_running("mirror waiting partitions", self._starts.retry),
+        ]
+        try:
+            await self._runner.run()
+        finally:
+            works += self._restarts
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            await self._starts.close()
+            await self._keeper.end()
+
+    def stop(self) -> None:
+        """Send no more, and let `run` end when all is answered."""
+        self._runner.stop()
+
+    def limit_rate(self, max_bytes_per_s: float) -> None:
+        """Send no faster than this from now on; 0 for no limit."""
+        self._starter.throttle.max_bytes_per_s = max_bytes_per_s
+
+    def pause(self) -> None:
+        """Fetch no more, until `resume`."""
+        self._runner.pause()
+
+    def resume(self) -> None:
+        self._runner.resume()
+
+    async def look_at_ends(self) -> None:
+        """Ask the source how far it goes, for a true lag."""
+        await self._runner.look_at_ends()
+
+    def status(self) -> MirrorStatus:
+        status = replace(
+            self._runner.status(),
+            deliveries=self._starter.deliveries,
+            notices=tuple(self._starter.loss.notices),
+        )
+        others = {**self._starts.not_running, **self._diverged}
+        if not others:
+            return status
+        return replace(
+            status,
+            lag=-1,
+            partitions=(
+                *(each for each in status.partitions if each.route not in others),
+                *(not_started(route, error) for route, error in sorted(others.items())),
+            ),
+        )
+
+    async def _begin(self, routes: Sequence[Route]) -> None:
+        await self._source.metadata({route.source.topic for route in routes})
+        await self._target.metadata({route.target.topic for route in routes})
+        # Another process may have copied some of them meanwhile.
+        await self._starter.look(routes)
+        own = {r.target: self._own_ends[r.target] for r in routes if r.target in self._own_ends}
+        begun = await self._starter.begin(routes, own)
+        for tp in own:
+            del self._own_ends[tp]
+        self._routes.update(begun)
+        _log.info("mirroring %d partitions as %s", len(self._routes), self._config.name)
+        self._runner.add(begun.values())
+
+    def _on_diverged(self, mirror: PartitionMirror, offset: int) -> None:
+        """The source has other records from an offset on than were fetched: begin again there.
+
+        Everything that may be at the target is settled first; then the start compares what is
+        there with the source, and continues where both part.
+        """
+        route = Route(mirror.partition, mirror.target)
+        if route in self._diverged or route not in self._routes:
+            return
+        error = SystemFailure(
+            f"{mirror.partition}: the source has other records from offset {offset} on than were "
+            f"fetched up to {mirror.position}; it continues when what is in flight is answered",
+            remedy="see that the target answers",
+        )
+        error.retriable = True
+        _log.error("%s", error)
+        self._diverged[route] = error
+        task = run_once(
+            "mirror divergence", self._begin_diverged(route, error), on_failure=self._runner.fail
+        )
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _begin_diverged(self, route: Route, error: ShoalError) -> None:
+        mirrors = await self._runner.release([route.source])
+        if any(mirror.parked for mirror in mirrors):
+            self._diverged.pop(route, None)
+            self._runner.add(mirrors)
+            return
+        backoff = Backoff(100, 5000)
+        while self._routes.get(route) in mirrors:
+            try:
+                # An older checkpoint would not tell all that is at the target.
+                await self._keeper.let_go(mirrors, surely=True)
+                self._starter.lane.let_go(mirrors)
+                del self._routes[route]
+                self._starts.waiting.put(route, error, asyncio.get_running_loop().time())
+            except ClientError as failure:
+                _log.warning("%s waits for its checkpoint: %s", route.source, failure)
+                await asyncio.sleep(backoff.failed())
+        self._diverged.pop(route, None)
+
+    async def _let_go_changed(self) -> None:
+        """Let go what was begun with a topic that is another one now."""
+        routes = self._routes
+        void = [r for r, mirror in routes.items() if self._runner.has_other_target(mirror)]
+        if void:
+            mirrors = [routes[route] for route in void]
+            await self._starter.lane.drop(mirrors)
+            # Its last word would tell of a topic that is gone.
+            self._keeper.forget(mirrors)
+            patience_s = self._config.limits.stop_s
+            await self._runner.release([r.source for r in void], patience_s=patience_s)
+        self._own_ends.update(self._find_own_ends(void))
+        for route in void:
+            routes.pop(route, None)
+        former = [r for r, mirror in routes.items() if self._runner.has_other_source(mirror)]
+        await self._let_go(former, sends_rest=True)
+
+    def _find_own_ends(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
+        """Below which offsets this process wrote all that new target topics hold."""
+        mirrors = [self._routes[route] for route in routes if route in self._routes]
+        return {each.target: each.own_end for each in mirrors if each.own_end is not None}
+
+    async def _let_go(self, routes: list[Route], *, sends_rest: bool = False) -> None:
+        if not routes:
+            return
+        mirrors = await self._runner.release(
+            [route.source for route in routes],
+            sends_rest=sends_rest,
+            patience_s=self._config.limits.stop_s if sends_rest else None,
+        )
+        with contextlib.suppress(TimeoutError):
+            await self._keeper.let_go(mirrors)
+        self._starter.lane.let_go(mirrors)
+        self._own_ends.update(self._find_own_ends(routes))
+        for route in routes:
+            self._routes.pop(route, None)

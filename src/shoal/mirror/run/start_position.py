@@ -1,0 +1,82 @@
+"""Where a mirror begins: `earliest`, `latest`, or the first record of a time or later.
+
+A time is a day or a moment by ISO 8601 (without a zone: UTC), or milliseconds since 1970. It
+counts for partitions that this mirror has not copied before; others continue where they were.
+
+A partition that came into being while the mirror was stopped is copied as if the mirror had run,
+from its first record: one that was added to a topic, and any of a topic that was created again.
+`latest` is the time at which the mirror first started, whatever happened to it since.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from shoal.client.client import Client
+from shoal.client.results import EARLIEST, LATEST
+from shoal.mirror.offsets.checkpoints import Checkpoint
+from shoal.mirror.routes import Route
+from shoal.mirror.watch.generations import has_other_id
+from shoal.model.errors import ConfigError
+from shoal.model.topics import TopicPartition
+
+NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def start_timestamp(start: str) -> int:
+    """What to ask the source for: a time in ms, `EARLIEST` or `LATEST`."""
+    if start in NAMED:
+        return NAMED[start]
+    if start.isdecimal():
+        return int(start)
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError as error:
+        raise ConfigError(
+            f"{start!r} is no start of a mirror",
+            remedy="earliest, latest, a time such as 2026-01-31T12:00:00Z, or milliseconds",
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def choose_start(
+    route: Route,
+    start: str,
+    found: Mapping[TopicPartition, Checkpoint],
+    source_topic_id: str | None,
+) -> str:
+    """Where a partition without a checkpoint begins in a mirror that has these checkpoints."""
+    of_topic = [each for tp, each in found.items() if tp.topic == route.target.topic]
+    if of_topic:
+        is_other = all(has_other_id(each.source_topic_id, source_topic_id) for each in of_topic)
+        counted = max(each.source_partitions for each in of_topic)
+        if is_other or route.source.partition >= counted:
+            return "earliest"
+    if start == "latest" and (began_ms := mirror_began_ms(found)):
+        return str(began_ms)
+    return start
+
+
+def mirror_began_ms(found: Mapping[TopicPartition, Checkpoint]) -> int:
+    """When the mirror with these checkpoints first started; 0 if that is not known."""
+    began_ms = [each.mirror_began_ms for each in found.values()]
+    return min(began_ms) if began_ms and all(began_ms) else 0
+
+
+async def start_offsets(
+    source: Client, partitions: list[TopicPartition], start: str
+) -> dict[TopicPartition, int]:
+    """The source offset at which each of these partitions begins."""
+    if not partitions:
+        return {}
+    asked = dict.fromkeys(partitions, start_timestamp(start))
+    listed = await source.list_offsets(asked, isolation="read_committed")
+    offsets = {tp: one.offset for tp, one in listed.items()}
+    # Nothing is as young as that: what comes next is.
+    late = [tp for tp, offset in offsets.items() if offset < 0]
+    if late:
+        ends = await source.list_offsets(dict.fromkeys(late, LATEST), isolation="read_committed")
+        offsets |= {tp: ends[tp].offset for tp in late}
+    return offsets

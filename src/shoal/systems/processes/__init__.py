@@ -1,0 +1,1 @@
+"""Processes under test: started so that they end with their owner, and measured."""

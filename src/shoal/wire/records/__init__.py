@@ -1,0 +1,1 @@
+"""The records of batches: codecs, compression, checksums, old formats."""

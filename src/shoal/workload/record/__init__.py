@@ -1,0 +1,1 @@
+"""Ledgers: rows, segments, commit log."""

@@ -1,0 +1,348 @@
+"""A run folder on disk: the commit log, sealed Parquet segments, `run.json`.
+
+`model/ledger.py` is the format; this file writes it and reads it back.
+
+Rules:
+- What was said to be durable is durable: files and their folders are flushed to the disk
+  before anyone is told of them.
+- A folder stays readable wherever its writers died. A last line of the commit log that was
+  cut is ignored; a segment that does not stand in the commit log does not exist.
+- Anything else that is wrong with a folder is a `LedgerError` that says where.
+- A segment is created, never opened again for writing. Nothing is overwritten.
+"""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from shoal.model.errors import LedgerError, UsageError
+from shoal.model.ledger import COMMIT_KINDS, FORMAT, NO_INCARNATION, TABLES, read_format
+from shoal.workload.control import Commit, CommitLine, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.workload.record.rows import Rows
+
+RUN_FILE = "run.json"
+COMMITS_FILE = "commits.jsonl"
+LEDGER_FOLDER = "ledger"
+
+LONGEST_LINE_BYTES = 1024 * 1024
+LARGEST_RUN_FILE_BYTES = 64 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+_WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class CommitLog:
+    """The commit log of a run, open for its one writer: the driver, or a command alone.
+
+    The file is locked: two producers that reserve in one log would use the same sequences.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / COMMITS_FILE
+        self._lock = threading.Lock()
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        _lock(self._file, run_dir)
+        _drop_cut_line(self._file)
+        _flush_folder(run_dir)
+
+    def append(self, line: CommitLine) -> None:
+        """Add one line; it is durable when this returns. `at_us` is added if it is not there."""
+        if line.get("kind") not in COMMIT_KINDS:
+            raise UsageError(f"{line.get('kind')!r:.40} is no kind of line of a commit log")
+        stamped = {"at_us": time.time_ns() // 1000, **line}
+        text = json.dumps(stamped, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+        if len(text) > LONGEST_LINE_BYTES:
+            raise UsageError(f"a line of {len(text)} bytes is too long for a commit log")
+        with self._lock:
+            _write_all(self._file, text)
+            os.fsync(self._file)
+
+    async def append_aside(self, line: CommitLine) -> None:
+        """The same in a thread: a slow disk must not make messages late."""
+        await asyncio.to_thread(self.append, line)
+
+    def lines(self) -> list[CommitLine]:
+        """Everything so far, what earlier writers left included."""
+        return read_commits(self.path.parent)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_commits(run_dir: Path) -> list[CommitLine]:
+    """Every whole line of the commit log, in order."""
+    path = run_dir / COMMITS_FILE
+    lines: list[CommitLine] = []
+    try:
+        with path.open("rb") as file:
+            while text := file.readline(LONGEST_LINE_BYTES + 1):
+                if len(text) > LONGEST_LINE_BYTES:
+                    raise LedgerError(f"{path}: line {len(lines) + 1} is too long")
+                if text.endswith(b"\n"):
+                    lines.append(_commit_line(text, where=f"{path}: line {len(lines) + 1}"))
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
+    return lines
+
+
+def _commit_line(text: bytes, *, where: str) -> CommitLine:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{where} is not JSON") from error
+    if not isinstance(line, dict) or line.get("kind") not in COMMIT_KINDS:
+        raise LedgerError(f"{where} is of no kind that ledger format {FORMAT} has")
+    return line
+
+
+class LedgerWriter:
+    """Collects the rows of one table of one worker, and seals them into segments.
+
+    Of several calls of `seal` at once, each returns when all rows that were there when it
+    was called are committed.
+    """
+
+    def __init__(
+        self, run_dir: Path, *, worker: str, epoch: int, table: str, commit: Commit
+    ) -> None:
+        from shoal.workload.record.rows import Rows
+
+        if _WORKER.fullmatch(worker) is None:
+            raise UsageError(f"{worker!r:.80} cannot be a worker's name")
+        self._run_dir = run_dir
+        self._stem = f"{worker}-{epoch}"
+        self._table = table
+        self._commit = commit
+        self._number = 0
+        self._rows = Rows(table)
+        self._sealing = asyncio.Lock()
+
+    @property
+    def unsealed_rows(self) -> int:
+        return len(self._rows)
+
+    def append(self, **columns: Any) -> None:
+        """Add rows; see `rows.Rows.append` for what a column may be."""
+        self._rows.append(columns)
+
+    async def seal(self) -> None:
+        """Write all rows so far into a new segment; return when it is durable and committed."""
+        async with self._sealing:
+            if not len(self._rows):
+                return
+            rows, self._rows = self._rows, self._rows.successor()
+            number, self._number = self._number, self._number + 1
+            path = PurePosixPath(LEDGER_FOLDER, self._table, f"{self._stem}-{number}.parquet")
+            # In a thread: a slow disk must not make messages late.
+            await asyncio.to_thread(_write_segment, self._run_dir / path, rows)
+            line = {"kind": "segment", "table": self._table, "number": number}
+            await settle(self._commit({**line, "path": str(path), "rows": len(rows)}))
+
+
+def _write_segment(path: Path, rows: "Rows") -> None:
+    from shoal.workload.record.rows import to_parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = to_parquet(rows)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        _write_all(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    _flush_folder(path.parent)
+
+
+def _write_all(file: int, content: Any) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make new names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(file: int, run_dir: Path) -> None:
+    """Until the file is closed, or the process ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        raise UsageError(
+            f"another process writes to the ledgers in {run_dir}",
+            remedy="choose another folder, or wait until that process has ended",
+        ) from error
+    except OSError as error:  # a file system without locks
+        _log.warning("cannot lock the ledgers in %s: %s", run_dir, error.strerror)
+
+
+def _drop_cut_line(file: int) -> None:
+    """Cut off what a writer that died left of its last line, so that the next one is whole."""
+    size = os.fstat(file).st_size
+    start = max(size - LONGEST_LINE_BYTES, 0)
+    tail = os.pread(file, size - start, start)
+    whole = start + tail.rfind(b"\n") + 1
+    if whole < size:
+        os.ftruncate(file, whole)
+        os.fsync(file)
+
+
+# ---------------------------------------------------------------- run folders
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One committed segment. Sorted, those of one worker stand in the order of writing."""
+
+    worker: str
+    epoch: int
+    number: int
+    path: Path
+    rows: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read: what was planned, and what was committed."""
+
+    directory: Path
+    plan: Mapping[str, Any]
+    commits: list[CommitLine]
+
+    def segments(self, table: str) -> list[Segment]:
+        """The committed segments of one table, by worker, epoch and number."""
+        lines = (line for line in self.commits if line["kind"] == "segment")
+        found = [self._segment(line) for line in lines if line.get("table") == table]
+        return sorted(found, key=lambda s: (s.worker, s.epoch, s.number))
+
+    def _segment(self, line: CommitLine) -> Segment:
+        path = PurePosixPath(str(line.get("path")))
+        if path.is_absolute() or ".." in path.parts or path.parts[:1] != (LEDGER_FOLDER,):
+            raise LedgerError(f"{self.directory}: segment path {str(path)!r:.200} is not in it")
+        try:
+            worker, epoch, number = str(line["worker"]), int(line["epoch"]), int(line["number"])
+            return Segment(worker, epoch, number, self.directory / path, int(line["rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"{self.directory}: bad segment line {line!r:.200}") from error
+
+    def read(self, table: str) -> "pa.Table":
+        """All committed rows of one table, segment after segment."""
+        import pyarrow as pa
+
+        from shoal.workload.record.rows import arrow_schema, read_segment
+
+        parts = [read_segment(segment.path, table) for segment in self.segments(table)]
+        whole = pa.concat_tables([arrow_schema(table).empty_table(), *parts])
+        return whole.unify_dictionaries()
+
+
+def create_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
+    """Make the folder and its `run.json`; there must be none yet."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if (run_dir / RUN_FILE).exists():
+        raise UsageError(f"{run_dir} already holds a run", remedy="choose another folder")
+    for table in TABLES:
+        (run_dir / LEDGER_FOLDER / table).mkdir(parents=True, exist_ok=True)
+    update_run(run_dir, {**plan, "format": FORMAT})
+
+
+def update_run(run_dir: Path, plan: Mapping[str, Any]) -> None:
+    """Replace `run.json` in one step."""
+    fresh = run_dir / (RUN_FILE + ".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(plan, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(run_dir / RUN_FILE)
+    _flush_folder(run_dir)
+
+
+def open_run(run_dir: Path) -> Run:
+    """Read a run folder; segments are read when asked for."""
+    return Run(run_dir, read_plan(run_dir), read_commits(run_dir))
+
+
+def read_plan(run_dir: Path) -> dict[str, Any]:
+    """What `run.json` says, in any format that this version reads."""
+    path = run_dir / RUN_FILE
+    try:
+        if path.stat().st_size > LARGEST_RUN_FILE_BYTES:
+            raise LedgerError(f"{path} is too large")
+        plan = json.loads(path.read_bytes())
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be read: {error.strerror}", remedy="name the folder of a run"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"{path} is not JSON") from error
+    told = plan if isinstance(plan, dict) else {}
+    read_format(told.get("format"), str(path))
+    return told
+
+
+def draw_incarnation() -> int:
+    """A number for a new producer ledger: 32 random bits, never 0."""
+    return secrets.randbelow((1 << 32) - 1) + 1
+
+
+def earlier_incarnation(commits: Iterable[CommitLine], producer: str) -> int:
+    """What a producer that is restarted must keep; 0 if it has reserved nothing so far.
+
+    Without a reservation nothing was sent, so a new number confuses nobody.
+    """
+    lines = _reservations(commits, producer)
+    return max((int(line.get("incarnation", NO_INCARNATION)) for line in lines), default=0)
+
+
+def first_free_numbers(
+    commits: Iterable[CommitLine], producer: str, lanes: Mapping[str, int]
+) -> dict[str, int]:
+    """Per topic the first message number that a producer may use after a restart.
+
+    What it reserved before stays reserved: it may have been sent.
+    """
+    rows = dict.fromkeys(lanes, 0)
+    for line in _reservations(commits, producer):
+        if line["topic"] in rows:
+            rows[line["topic"]] = max(rows[line["topic"]], line["until"])
+    return {topic: rows[topic] * lanes[topic] for topic in lanes}
+
+
+def _reservations(commits: Iterable[CommitLine], producer: str) -> Iterator[CommitLine]:
+    return (c for c in commits if c["kind"] == "reserve" and c["producer"] == producer)

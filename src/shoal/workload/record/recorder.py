@@ -1,0 +1,99 @@
+"""Everything that one worker writes into the ledgers of its run.
+
+Rules:
+- One recorder for one (worker, epoch). Several producers or consumers of that worker share
+  it; all of them live in one event loop.
+- A reservation is durable before `reserve` returns: only then may its numbers be sent.
+- `seal` returns when every row that was there when it was called is durable and committed:
+  only then may anyone act on those rows (commit an offset, call a lane drained).
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from shoal.model.errors import LedgerError
+from shoal.workload.control import Commit, settle
+from shoal.workload.record.ledger import LedgerWriter
+
+# The order in which tables are sealed: what others refer to comes first.
+_SEAL_ORDER = (
+    "assignments",
+    "transactions",
+    "keys",
+    "attempts",
+    "receipts",
+    "polls",
+    "markers",
+    "manifests",
+    "scans",
+    "log",
+    "batches",
+    "positions",
+)
+
+# With rows kept back for longer than this something is wrong with the disk or the driver.
+MOST_UNSEALED_ROWS = 20_000_000
+
+
+class Recorder:
+    """The ledgers of one worker, open for writing."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        worker: str,
+        epoch: int,
+        commit: Commit,
+        seal_interval_s: float = 1.0,
+    ) -> None:
+        self.worker = worker
+        self.epoch = epoch
+        self._commit = commit
+        self._seal_interval_s = seal_interval_s
+        self._sealed_at_s = time.monotonic()
+        self._writers = {
+            table: LedgerWriter(
+                run_dir, worker=worker, epoch=epoch, table=table, commit=self._commit_as_worker
+            )
+            for table in _SEAL_ORDER
+        }
+
+    async def _commit_as_worker(self, line: dict[str, Any]) -> None:
+        kind = line.pop("kind")
+        await settle(
+            self._commit({"kind": kind, "worker": self.worker, "epoch": self.epoch, **line})
+        )
+
+    async def reserve(
+        self, producer: str, topic: str, *, lanes: Iterable[int], until: int, incarnation: int
+    ) -> None:
+        """Make it known that sequences below `until` of these lanes may be sent from now on."""
+        line = {"kind": "reserve", "producer": producer, "incarnation": incarnation}
+        line |= {"topic": topic, "until": until}
+        await asyncio.gather(*(self._commit_as_worker({**line, "lane": lane}) for lane in lanes))
+
+    async def foreign(self, cluster: str, count: int) -> None:
+        """Record that so many records of that cluster were not of this run."""
+        if count:
+            await self._commit_as_worker({"kind": "foreign", "cluster": cluster, "count": count})
+
+    def append(self, table: str, **columns: Any) -> None:
+        """Add a group of rows; columns are arrays, single values, or `rows.Names`."""
+        writer = self._writers[table]
+        if writer.unsealed_rows > MOST_UNSEALED_ROWS:
+            raise LedgerError(f"{writer.unsealed_rows} rows of table {table} could not be sealed")
+        writer.append(**columns)
+
+    async def seal(self) -> None:
+        """Seal all tables."""
+        self._sealed_at_s = time.monotonic()
+        for writer in self._writers.values():
+            await writer.seal()
+
+    def seal_is_due(self) -> bool:
+        """Whether the last seal began so long ago that another should begin."""
+        return time.monotonic() - self._sealed_at_s >= self._seal_interval_s

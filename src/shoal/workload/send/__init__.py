@@ -1,0 +1,1 @@
+"""Producers: schedule, batches, drivers, outcomes."""
