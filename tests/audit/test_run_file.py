@@ -8,7 +8,7 @@ import pytest
 
 from shoal.audit.audit import audit
 from shoal.audit.read.folder import open_ledger
-from shoal.experiment.judge import planned_thresholds
+from shoal.experiment.judge import read_planned_thresholds
 from shoal.model.errors import LedgerError
 from shoal.model.findings import Verdict
 from support.audit_ledgers import clean_run
@@ -132,4 +132,4 @@ def test_folders_with_different_promises_are_refused_in_either_order(
 def test_the_thresholds_of_every_folder_are_held(run: Path, tmp_path: Path) -> None:
     other = clean_run(lanes=1, count=5).write(tmp_path / "other")
     change(other, thresholds=["lost<1", "yield>=1"])
-    assert planned_thresholds([run, other]) == ["lost<1", "yield>=1"]
+    assert read_planned_thresholds([run, other]) == ["lost<1", "yield>=1"]

@@ -12,7 +12,7 @@ from shoal.lite.cluster import LiteCluster
 from shoal.mirror.config import MirrorConfig
 from shoal.mirror.offsets.checkpoints import Checkpoint
 from shoal.mirror.routes import Route
-from shoal.mirror.run.start_position import choose_start
+from shoal.mirror.run.start_position import EarlierCopies, choose_start
 from shoal.model.topics import TopicPartition
 from support.mirror_copies import client, config_of, fill, make_topic, mirror_all, values_of
 
@@ -112,13 +112,13 @@ def test_where_a_partition_without_a_checkpoint_begins(
 ) -> None:
     route = Route(TopicPartition("a", partition), TopicPartition("b", partition))
     checkpoints = {TopicPartition("b", number): each for number, each in found.items()}
-    assert choose_start(route, "latest", checkpoints, "i") == expected
+    assert choose_start(route, "latest", EarlierCopies.of(checkpoints), "i") == expected
 
 
 def test_where_a_topic_without_a_checkpoint_begins() -> None:
     route = Route(TopicPartition("a", 0), TopicPartition("a", 0))
     others = {TopicPartition("x", 0): _known(), TopicPartition("x", 1): _known(mirror_began_ms=600)}
-    assert choose_start(route, "latest", others, "i") == "600"
-    assert choose_start(route, "2026-01-31", others, "i") == "2026-01-31"
+    assert choose_start(route, "latest", EarlierCopies.of(others), "i") == "600"
+    assert choose_start(route, "2026-01-31", EarlierCopies.of(others), "i") == "2026-01-31"
     old = {**others, TopicPartition("y", 0): _known(mirror_began_ms=0)}
-    assert choose_start(route, "latest", old, "i") == "latest"
+    assert choose_start(route, "latest", EarlierCopies.of(old), "i") == "latest"

@@ -51,9 +51,9 @@ def read_run_file(path: Path) -> tuple[Json, int]:
 
 def require_same_promises(plans: Iterable[tuple[Path, Json]]) -> None:
     """Folders of one run promise one thing, or nothing: the order of folders decides nothing."""
-    told = [(path, plan["promises"]) for path, plan in plans if plan.get("promises")]
-    for path, promises in told[1:]:
-        first_path, first = told[0]
+    given = [(path, plan["promises"]) for path, plan in plans if plan.get("promises")]
+    for path, promises in given[1:]:
+        first_path, first = given[0]
         if _with_defaults(promises) != _with_defaults(first):
             raise LedgerError(
                 f"{first_path} and {path} promise different things:"
@@ -172,9 +172,9 @@ def _promises(name: str, value: Any) -> Iterator[Problem]:
     if not isinstance(value, dict):
         yield _must_be(name, value, "an object")
         return
-    for promise, told in value.items():
+    for promise, held in value.items():
         if promise in PROMISES:
-            yield from _PROMISED[promise](f"{name}.{promise}", told)
+            yield from _PROMISED[promise](f"{name}.{promise}", held)
         else:
             yield f"{name}.{promise:.80}", f"is not known; known are {', '.join(PROMISES)}"
 

@@ -28,7 +28,7 @@ def judge(
     the `run.json` of every folder are held against the result, and these too.
     """
     home = run_dirs[0]
-    wanted = parse(dict.fromkeys([*planned_thresholds(run_dirs), *thresholds]))
+    wanted = parse(dict.fromkeys([*read_planned_thresholds(run_dirs), *thresholds]))
     result = hold(audit_run(run_dirs, session.result(), given=given), wanted)
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
     (home / "result.json").write_text(text + "\n", encoding="utf-8")
@@ -37,7 +37,7 @@ def judge(
     return result
 
 
-def planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
+def read_planned_thresholds(run_dirs: Sequence[Path]) -> list[str]:
     """The thresholds in the `run.json` of every folder, in their order."""
     plans = [read_json(folder / "run.json") for folder in run_dirs]
     return [str(text) for plan in plans for text in plan.get("thresholds") or ()]

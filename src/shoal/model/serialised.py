@@ -75,7 +75,7 @@ def names_of(cls: type[Any]) -> tuple[Name, ...]:
 @functools.cache
 def _names(cls: type) -> tuple[Name, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    found = [_declared(cls, item.name, hints[item.name]) for item in fields(cls)]
+    found = [_read_declaration(cls, item.name, hints[item.name]) for item in fields(cls)]
     if len({name.written for name in found}) < len(found):
         raise TypeError(f"{cls.__name__} writes two fields under one name")
     for name, item in zip(found, fields(cls), strict=True):
@@ -84,7 +84,7 @@ def _names(cls: type) -> tuple[Name, ...]:
     return tuple(found)
 
 
-def _declared(cls: type, attribute: str, hint: Any) -> Name:
+def _read_declaration(cls: type, attribute: str, hint: Any) -> Name:
     if typing.get_origin(hint) is not typing.Annotated:
         raise TypeError(f"{cls.__name__}.{attribute} is written and declares no name")
     plain, written, *marks = typing.get_args(hint)
@@ -231,7 +231,7 @@ def _scalar(kind: type) -> Decode:
         # JSON may say 1 for 1.0.
         if kind is float and type(value) is int:
             return float(value)
-        raise _mistyped(value, kind.__name__)
+        raise _refuse_type(value, kind.__name__)
 
     return decode
 
@@ -241,7 +241,7 @@ def _made(kind: Callable[[str], Any]) -> Decode:
         try:
             return kind(value)
         except (TypeError, ValueError, AttributeError) as error:
-            raise _mistyped(value, getattr(kind, "__name__", str(kind))) from error
+            raise _refuse_type(value, getattr(kind, "__name__", str(kind))) from error
 
     return decode
 
@@ -266,7 +266,7 @@ def _union(inner: tuple[Any, ...]) -> Decode:
 def _list(item: Decode) -> Decode:
     def decode(value: Any, version: int | None) -> list[Any]:
         if not isinstance(value, list | tuple):
-            raise _mistyped(value, "list")
+            raise _refuse_type(value, "list")
         found: list[Any] = []
         try:
             for each in value:
@@ -288,7 +288,7 @@ def _tuple(hint: Any, inner: tuple[Any, ...]) -> Decode:
 
     def decode(value: Any, version: int | None) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(decoders):
-            raise _mistyped(value, f"list of {len(decoders)}")
+            raise _refuse_type(value, f"list of {len(decoders)}")
         items = [one(each, version) for one, each in zip(decoders, value, strict=True)]
         return hint(*items) if is_named else tuple(items)
 
@@ -300,7 +300,7 @@ def _map(key_hint: Any, item_hint: Any) -> Decode:
 
     def decode(value: Any, version: int | None) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise _mistyped(value, "object")
+            raise _refuse_type(value, "object")
         found = {}
         for key, each in value.items():
             try:
@@ -321,7 +321,7 @@ def _object(cls: type) -> Decode:
 
     def decode(value: Any, version: int | None) -> Any:
         if type(value) is not dict:
-            raise _mistyped(value, "object")
+            raise _refuse_type(value, "object")
         found = {}
         for written, attribute, one, absent_up_to in parts:
             if written in value:
@@ -339,7 +339,7 @@ def _object(cls: type) -> Decode:
     return decode
 
 
-def _mistyped(value: Any, kind: str) -> FormatMismatch:
+def _refuse_type(value: Any, kind: str) -> FormatMismatch:
     return FormatMismatch(f"is {value!r:.80}, not a {kind}")
 
 
@@ -349,36 +349,36 @@ def _mistyped(value: Any, kind: str) -> FormatMismatch:
 def schema_of(cls: type) -> dict[str, Any]:
     """The declared names of a class with their types; nested ones inside."""
     return {
-        name.written: {"absent up to version": name.absent_up_to, "type": _described(name.hint)}
+        name.written: {"absent up to version": name.absent_up_to, "type": _describe(name.hint)}
         if name.absent_up_to is not None
-        else _described(name.hint)
+        else _describe(name.hint)
         for name in names_of(cls)
     }
 
 
-def _described(hint: Any) -> Any:
+def _describe(hint: Any) -> Any:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _phrase("null or", next(kind for kind in inner if kind is not types.NoneType))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin is tuple and inner[1:] != (Ellipsis,):
-        return ["list", *map(_described, inner)]
+        return ["list", *map(_describe, inner)]
     if origin is tuple or origin in _LISTS:
         return _phrase("list of", inner[0])
     if origin in _MAPS:
-        return _phrase(f"object by {_described(inner[0])} of", inner[1])
-    return "any" if hint is Any else _described_class(hint)
+        return _phrase(f"object by {_describe(inner[0])} of", inner[1])
+    return "any" if hint is Any else _describe_class(hint)
 
 
-def _described_class(cls: type) -> Any:
+def _describe_class(cls: type) -> Any:
     if issubclass(cls, tuple):
-        return ["list", *map(_described, typing.get_type_hints(cls).values())]
+        return ["list", *map(_describe, typing.get_type_hints(cls).values())]
     if issubclass(cls, Enum):
         return f"one of {', '.join(str(member.value) for member in cls)}"
     return schema_of(cls) if is_dataclass(cls) else cls.__name__.lower()
 
 
 def _phrase(words: str, hint: Any) -> Any:
-    inner = _described(hint)
+    inner = _describe(hint)
     return f"{words} {inner}" if isinstance(inner, str) else [words, inner]

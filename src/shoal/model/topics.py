@@ -1,6 +1,16 @@
 """Identities inside a cluster."""
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
+
+LONGEST_TOPIC_NAME: Final = 249
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name, by Apache Kafka's rule."""
+    is_short = len(name) <= LONGEST_TOPIC_NAME
+    return name not in {".", ".."} and is_short and bool(_TOPIC_NAME.fullmatch(name))
 
 
 class TopicPartition(NamedTuple):

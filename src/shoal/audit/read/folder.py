@@ -140,9 +140,9 @@ def open_ledger(
 
 
 def _open_folder(directory: Path) -> RunFolder:
-    plan, told = read_run_file(directory / "run.json")
+    plan, ledger_format = read_run_file(directory / "run.json")
     commits = list(_read_commits(directory / "commits.jsonl"))
-    if told == 1:
+    if ledger_format == 1:
         commits = [_with_incarnation(line) for line in commits]
     return RunFolder(directory, plan, commits)
 
@@ -238,8 +238,8 @@ def _footer(
             metadata, schema = file.metadata, file.schema_arrow
     except (OSError, pa.ArrowException) as error:
         raise LedgerError(f"{path} cannot be read as a segment: {error!s:.300}") from error
-    told = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
-    if not _has_columns(schema, columns_of(table, told)):
+    ledger_format = read_format((schema.metadata or {}).get(FORMAT_KEY), str(path))
+    if not _has_columns(schema, columns_of(table, ledger_format)):
         raise LedgerError(f"{path} does not have the columns of table {table}")
     if metadata.num_rows != rows:
         raise LedgerError(f"{path} has {metadata.num_rows} rows; {rows} were committed")

@@ -112,7 +112,7 @@ def _position(text: str) -> tuple[TopicPartition, int]:
         ) from error
 
 
-def _named(partition: TopicPartition) -> dict[str, Any]:
+def _name_partition(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
@@ -121,9 +121,9 @@ def _show(places: "list[Place]", output: str) -> None:
         console.print_json(
             [
                 {
-                    "source": _named(place.source),
+                    "source": _name_partition(place.source),
                     "source_offset": place.source_offset,
-                    "target": _named(place.target),
+                    "target": _name_partition(place.target),
                     "target_offset": place.target_offset,
                     "why": place.why or None,
                 }

@@ -258,8 +258,8 @@ class ReplicaFetcher:
                 min_bytes=1,
                 max_bytes=_MAX_BYTES,
                 isolation=READ_UNCOMMITTED,
-                partitions=[_wanted(*item) for item in self._named.values()],
-                forgotten=[_forgotten(partition) for partition in self._forgotten.values()],
+                partitions=[_name_wanted(*item) for item in self._named.values()],
+                forgotten=[_name_forgotten(partition) for partition in self._forgotten.values()],
                 session_id=self._session_id,
                 session_epoch=self._session_epoch,
                 replica_id=self._follower.broker_id,
@@ -351,12 +351,12 @@ def _leader_epoch(partition: Partition) -> int:
     return -1 if follower is None else follower.leader_epoch
 
 
-def _forgotten(partition: Partition) -> ForgottenPartition:
+def _name_forgotten(partition: Partition) -> ForgottenPartition:
     record = partition.record
     return ForgottenPartition(partition.name, record.topic_id, record.partition)
 
 
-def _wanted(partition: Partition, fetch: ReplicaFetch) -> FetchPartition:
+def _name_wanted(partition: Partition, fetch: ReplicaFetch) -> FetchPartition:
     return FetchPartition(
         partition.name,
         partition.record.topic_id,

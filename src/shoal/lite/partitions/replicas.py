@@ -217,10 +217,10 @@ class Replicas:
             # Once that log is taken, or not wanted any more.
             self._opener.add([key])
             return
-        if (record := self._wanted(key)) is not None:
+        if (record := self._find_wanted(key)) is not None:
             self._try_to_follow(key, record)
 
-    def _wanted(self, key: TopicPartition) -> PartitionRecord | None:
+    def _find_wanted(self, key: TopicPartition) -> PartitionRecord | None:
         """What the metadata says of a replica; None if this broker should have none."""
         topic = self._state.topics.get(key.topic)
         record = None if topic is None else topic.partitions.get(key.partition)
@@ -228,7 +228,7 @@ class Replicas:
 
     def _begin_opening(self, key: TopicPartition) -> OpenJob | None:
         """The job of a log whose turn it is; None if there is nothing to open."""
-        record = self._wanted(key)
+        record = self._find_wanted(key)
         if record is None:
             return None
         if key in self.partitions or key in self.offline:

@@ -8,18 +8,17 @@ Rules:
 - Internal topics (Kafka's, Connect's, MirrorMaker's and our own) are never copied.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from shoal.model.errors import ConfigError
+from shoal.model.topics import LONGEST_TOPIC_NAME, is_topic_name
 
 IDENTITY: Final = "identity"
 PREFIX: Final = "default"
 POLICIES: Final = (IDENTITY, PREFIX)
 HEARTBEATS: Final = "heartbeats"
-_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +69,10 @@ def is_internal(topic: str) -> bool:
 
 
 def _check_target_name(topic: str, name: str) -> None:
-    if not _TOPIC_NAME.fullmatch(name):
+    if not is_topic_name(name):
         raise ConfigError(
             f"cannot rename topic {topic!r}: {name!r} is not a valid topic name",
-            remedy="use up to 249 letters, digits, '.', '_' and '-'",
+            remedy=f"use up to {LONGEST_TOPIC_NAME} letters, digits, '.', '_' and '-'",
         )
     if is_internal(name):
         raise ConfigError(

@@ -40,7 +40,7 @@ from shoal.mirror.copy.delivery.names import AT_LEAST_ONCE, IDEMPOTENT
 from shoal.mirror.offsets.checkpoints import Checkpoint, Checkpoints
 from shoal.mirror.routes import Route
 from shoal.mirror.run.producers import last_sequence_of
-from shoal.mirror.run.start_position import choose_start, mirror_began_ms, start_offsets
+from shoal.mirror.run.start_position import EarlierCopies, choose_start, start_offsets
 from shoal.mirror.watch.copies import topic_id
 from shoal.mirror.watch.divergence import cut_epochs
 from shoal.mirror.watch.generations import (
@@ -102,6 +102,7 @@ class Resume:
         self._source = source
         self._target = target
         self._found = found
+        self._earlier = EarlierCopies.of(found)
         self._delivery = delivery
         self._start = start
         self._created_ms = time.time_ns() // 1_000_000
@@ -119,6 +120,7 @@ class Resume:
     def update(self, found: Checkpoints) -> None:
         """Go by these checkpoints from now on."""
         self._found = found
+        self._earlier = EarlierCopies.of(found)
 
     def begin_new_at(self, start: str) -> None:
         """Where partitions begin that are found from now on."""
@@ -301,7 +303,7 @@ class Resume:
         if kept is not None:
             return kept
         source_id = topic_id(self._source, route.source.topic)
-        return choose_start(route, self._start, self._found, source_id)
+        return choose_start(route, self._start, self._earlier, source_id)
 
     async def _begins(self, routes: Iterable[Route]) -> dict[TopicPartition, int]:
         """The source offsets at which partitions begin."""
@@ -375,7 +377,7 @@ class Resume:
             generation_reason=decision.reason,
             generation_target_offset=target_offset,
             began_at=source_offset,
-            mirror_began_ms=mirror_began_ms(self._found) or self._created_ms,
+            mirror_began_ms=self._earlier.mirror_began_ms or self._created_ms,
             source_partitions=len(self._source.cluster.partitions_of(source_topic)),
         )
 

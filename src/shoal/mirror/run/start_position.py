@@ -9,8 +9,9 @@ from its first record: one that was added to a topic, and any of a topic that wa
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Self
 
 from shoal.client.client import Client
 from shoal.client.results import EARLIEST, LATEST
@@ -41,28 +42,36 @@ def start_timestamp(start: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierCopies:
+    """What the checkpoints of a mirror say of all its copies."""
+
+    mirror_began_ms: int = 0  # when it first started; 0 if that is not known
+    # By target topic: the ids of the source topic, and how many partitions it had.
+    topics: Mapping[str, tuple[set[str | None], int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Mapping[TopicPartition, Checkpoint]) -> Self:
+        topics: dict[str, tuple[set[str | None], int]] = {}
+        for tp, each in found.items():
+            ids, count = topics.get(tp.topic, (set(), 0))
+            topics[tp.topic] = (ids | {each.source_topic_id}, max(count, each.source_partitions))
+        began_ms = [each.mirror_began_ms for each in found.values()]
+        return cls(min(began_ms) if began_ms and all(began_ms) else 0, topics)
+
+
 def choose_start(
-    route: Route,
-    start: str,
-    found: Mapping[TopicPartition, Checkpoint],
-    source_topic_id: str | None,
+    route: Route, start: str, earlier: EarlierCopies, source_topic_id: str | None
 ) -> str:
-    """Where a partition without a checkpoint begins in a mirror that has these checkpoints."""
-    of_topic = [each for tp, each in found.items() if tp.topic == route.target.topic]
-    if of_topic:
-        is_other = all(has_other_id(each.source_topic_id, source_topic_id) for each in of_topic)
-        counted = max(each.source_partitions for each in of_topic)
-        if is_other or route.source.partition >= counted:
+    """Where a partition without a checkpoint begins."""
+    if route.target.topic in earlier.topics:
+        ids, count = earlier.topics[route.target.topic]
+        is_other = all(has_other_id(known, source_topic_id) for known in ids)
+        if is_other or route.source.partition >= count:
             return "earliest"
-    if start == "latest" and (began_ms := mirror_began_ms(found)):
-        return str(began_ms)
+    if start == "latest" and earlier.mirror_began_ms:
+        return str(earlier.mirror_began_ms)
     return start
-
-
-def mirror_began_ms(found: Mapping[TopicPartition, Checkpoint]) -> int:
-    """When the mirror with these checkpoints first started; 0 if that is not known."""
-    began_ms = [each.mirror_began_ms for each in found.values()]
-    return min(began_ms) if began_ms and all(began_ms) else 0
 
 
 async def start_offsets(

@@ -81,13 +81,13 @@ def stamped(answer: AnswerT) -> AnswerT:
         first = _tagged(memoryview(answer[0]), _TAGS_OF_ANSWER_AT, tracer.current.stamp())
         result = [first, *answer[1:]]
     elif isinstance(answer, HeldAnswer):
-        result = _stamped_held(answer)
+        result = _stamp_held(answer)
     else:
         result = run_awaited("answer", _stamped_later(cast("Awaitable[Any]", answer)))
     return cast("AnswerT", result)
 
 
-def _stamped_held(answer: HeldAnswer[Any]) -> HeldAnswer[Any]:
+def _stamp_held(answer: HeldAnswer[Any]) -> HeldAnswer[Any]:
     """A held answer with our clock; who ends the one ends the other."""
     result: HeldAnswer[Any] = HeldAnswer(answer.release)
 

@@ -54,7 +54,7 @@ _NAMES: dict[type[Any], str] = {
 
 
 def encode_value(value: Any) -> bytes:
-    body = {"version": VERSION, "value": _packed(value)}
+    body = {"version": VERSION, "value": _pack(value)}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -62,40 +62,40 @@ def decode_value(data: bytes) -> Any:
     try:
         body = json.loads(data)
         check_version(body["version"], (VERSION,))
-        return _unpacked(body["value"])
+        return _unpack(body["value"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Malformed(f"neither a request nor an answer of ours: {error}") from error
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     if isinstance(value, Enum):
-        return _marked(_NAMES[type(value)], value.value)
+        return _mark(_NAMES[type(value)], value.value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, UUID):
-        return _marked("uuid", value.hex)
+        return _mark("uuid", value.hex)
     if isinstance(value, tuple) and type(value) in _NAMES:
-        return _marked(_NAMES[type(value)], [_packed(item) for item in value])
+        return _mark(_NAMES[type(value)], [_pack(item) for item in value])
     if is_dataclass(value):
         names = names_of(type(value))
-        content = {name.written: _packed(getattr(value, name.attribute)) for name in names}
-        return _marked(_NAMES[type(value)], content)
+        content = {name.written: _pack(getattr(value, name.attribute)) for name in names}
+        return _mark(_NAMES[type(value)], content)
     if isinstance(value, Mapping):
-        return _marked("map", [[_packed(key), _packed(item)] for key, item in value.items()])
+        return _mark("map", [[_pack(key), _pack(item)] for key, item in value.items()])
     if isinstance(value, tuple):
-        return _marked("tuple", [_packed(item) for item in value])
+        return _mark("tuple", [_pack(item) for item in value])
     if isinstance(value, Sequence):
-        return [_packed(item) for item in value]
+        return [_pack(item) for item in value]
     raise TypeError(f"{type(value).__name__} does not travel")
 
 
-def _marked(name: str, content: Any) -> dict[str, Any]:
+def _mark(name: str, content: Any) -> dict[str, Any]:
     return {MARK: name, "": content}
 
 
-def _unpacked(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unpacked(item) for item in value]
+        return [_unpack(item) for item in value]
     if not isinstance(value, dict):
         return value
     name, content = value[MARK], value[""]
@@ -104,17 +104,17 @@ def _unpacked(value: Any) -> Any:
     if name in _ENUMS:
         return _ENUMS[name](content)
     if name in _TUPLES:
-        return _TUPLES[name](*map(_unpacked, content))
+        return _TUPLES[name](*map(_unpack, content))
     return _PLAIN[name](content)
 
 
 def _object(cls: type[Any], content: dict[str, Any]) -> Any:
     arguments = all_arguments_of(cls, content)
-    return cls(**{attribute: _unpacked(item) for attribute, item in arguments.items()})
+    return cls(**{attribute: _unpack(item) for attribute, item in arguments.items()})
 
 
 _PLAIN: dict[str, Callable[[Any], Any]] = {
     "uuid": UUID,
-    "tuple": lambda content: tuple(map(_unpacked, content)),
-    "map": lambda content: {_unpacked(key): _unpacked(item) for key, item in content},
+    "tuple": lambda content: tuple(map(_unpack, content)),
+    "map": lambda content: {_unpack(key): _unpack(item) for key, item in content},
 }

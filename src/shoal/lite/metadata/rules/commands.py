@@ -5,7 +5,6 @@ Kafka's code. So a wish can be checked without being granted. Chance (ids of new
 in as an argument.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
@@ -24,11 +23,10 @@ from shoal.lite.metadata.data.state import ALL_BROKERS, CLUSTER_WIDE, MIRROR, TO
 from shoal.lite.metadata.rules.features import FEATURE, FEATURES
 from shoal.lite.metadata.rules.lookup import existing_topic
 from shoal.lite.metadata.rules.placement import checked_replicas, place
+from shoal.model.topics import LONGEST_TOPIC_NAME, is_topic_name
 
 # Apache Kafka gives producer ids to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
-_LONGEST_NAME = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 # Apache Kafka's limit on what one request may create.
 _MOST_PARTITIONS = 10_000
 
@@ -213,9 +211,9 @@ def _changed_list(setting: Setting, change: ConfigChange, present: Mapping[str, 
 
 def check_topic_name(name: str) -> None:
     """Raise `Refused` for a name that no topic can have."""
-    if name in {".", ".."} or len(name) > _LONGEST_NAME or not _LEGAL_NAME.fullmatch(name):
+    if not is_topic_name(name):
         message = (
-            f"{name[:300]!r} is no name for a topic: 1 to {_LONGEST_NAME} of the characters "
+            f"{name[:300]!r} is no name for a topic: 1 to {LONGEST_TOPIC_NAME} of the characters "
             "a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..'"
         )
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, message)

@@ -184,7 +184,7 @@ class FaultPlan:
     def described(self) -> list[dict[str, Any]]:
         """All faults, for whoever looks."""
         found: list[dict[str, Any]] = [
-            {"kind": "link", "source": source, "target": target, **_described_way(way)}
+            {"kind": "link", "source": source, "target": target, **_describe_way(way)}
             for (source, target), way in sorted(self.ways.items())
         ]
         found += [{"kind": "disk", "node": n, **fault} for n, fault in sorted(self.disks.items())]
@@ -196,7 +196,7 @@ class FaultPlan:
         return found
 
 
-def _described_way(way: Way) -> dict[str, Any]:
+def _describe_way(way: Way) -> dict[str, Any]:
     return {"is_cut": way.is_cut, "delay_ms": way.delay_ms, "bytes_per_s": way.bytes_per_s}
 
 
