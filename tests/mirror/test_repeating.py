@@ -14,11 +14,9 @@ UNSURE = ProduceResult(Outcome.UNKNOWN, Code.NETWORK_EXCEPTION)
 FAILED = ProduceResult(Outcome.FAILED, Code.THROTTLING_QUOTA_EXCEEDED)
 
 
-def _mirror(*, owns_end: bool) -> RepeatingMirror:
+def _mirror() -> RepeatingMirror:
     backoff = Backoff(100, 1000, chance=lambda: 0.5)
-    return RepeatingMirror(
-        TopicPartition("t", 0), NOBODY, 0, backoff, target_offset=100, owns_end=owns_end
-    )
+    return RepeatingMirror(TopicPartition("t", 0), NOBODY, 0, backoff, target_offset=100)
 
 
 def _place(mirror: RepeatingMirror, base: int, offset: int, *tries: ProduceResult) -> int:
@@ -48,11 +46,4 @@ def _place(mirror: RepeatingMirror, base: int, offset: int, *tries: ProduceResul
 def test_what_is_before_a_batch_is_of_somebody_else_unless_it_may_be_a_copy_of_it(
     tries: tuple[ProduceResult, ...], offset: int, displaced: int
 ) -> None:
-    assert _place(_mirror(owns_end=True), 0, offset, *tries) == displaced
-
-
-def test_before_the_first_batch_may_be_what_an_earlier_start_wrote() -> None:
-    mirror = _mirror(owns_end=False)
-    assert _place(mirror, 0, 130) == 0
-    assert _place(mirror, 10, 140) == 0
-    assert _place(mirror, 20, 155) == 1
+    assert _place(_mirror(), 0, offset, *tries) == displaced

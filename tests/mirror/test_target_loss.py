@@ -234,3 +234,27 @@ async def test_a_refused_start_names_the_partition(target: LiteCluster) -> None:
         with pytest.raises(ConfigError, match="short-0 is not as this mirror left it"):
             await found.await_written(tp, _checkpoint(5))
         await found.await_written(tp, _checkpoint(0))
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent", "transactional"])
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_records_of_somebody_else_before_the_first_batch_are_counted(
+    source: LiteCluster, target: LiteCluster, delivery: str, *, is_resumed: bool
+) -> None:
+    topic = f"before-{delivery}-{is_resumed}"
+    for name in (topic, f"{topic}-good"):
+        await make_topic(source.bootstrap, name)
+    config = _config(source, target, topic, delivery)
+    if is_resumed:
+        fill(source.bootstrap, topic, range(100))
+        await mirror_all(config)
+    async with running(config) as mirror:
+        # The good topic tells that the mirror has looked at both and copies.
+        fill(source.bootstrap, f"{topic}-good", range(10))
+        await mirror.copied(10)
+        fill(target.bootstrap, topic, range(900, 920))
+        fill(source.bootstrap, topic, range(100, 200))
+        await mirror.copied(110)
+        status = await mirror.until(lambda status: bool(status.counts.displaced))
+    assert status.counts.displaced == 1
+    assert status.parked == ()

@@ -427,10 +427,10 @@ class Resume:
             await asyncio.sleep(_SECOND_LOOK_S if last is None and written else _LOOK_EVERY_S)
             seen = end
 
-    async def await_written(self, tp: TopicPartition, checkpoint: Checkpoint) -> None:
+    async def await_written(self, tp: TopicPartition, checkpoint: Checkpoint) -> int:
         """Refuse a target partition that ends below what was written, once it had time to settle.
 
-        For a delivery that has no sequences to compare.
+        For a delivery that has no sequences to compare. Returns where the partition ends.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLE_S
@@ -448,6 +448,7 @@ class Resume:
                 tp,
                 written,
             )
+        return end
 
     async def _last_sequence(self, tp: TopicPartition, identity: Identity) -> int | None:
         async def attempt() -> int | None:

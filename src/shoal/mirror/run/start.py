@@ -225,9 +225,13 @@ class Starter:
                 self._park_truncated(route, mirror)
         elif delivery == AT_LEAST_ONCE:
             first = await resume.known(routes)
+            begun = {}
             for route, each in first.items():
-                await resume.await_written(route.target, each)
-            begun = {route: self._repeating(route, each) for route, each in first.items()}
+                end = await resume.await_written(route.target, each)
+                # What an earlier start may have written last is before `end`; what begins now
+                # begins where its checkpoint says.
+                offset = each.target_offset if resume.begins_map(route) else end
+                begun[route] = self._repeating(route, each, offset)
         else:
             starts = await resume.starts(routes)
             first = {route: start.checkpoint for route, start in starts.items()}
@@ -292,16 +296,16 @@ class Starter:
             **self._common(route, checkpoint),
         )
 
-    def _repeating(self, route: Route, checkpoint: Checkpoint) -> PartitionMirror:
+    def _repeating(
+        self, route: Route, checkpoint: Checkpoint, target_offset: int
+    ) -> PartitionMirror:
         return RepeatingMirror(
             route.source,
             NOBODY,
             checkpoint.source_offset,
             Backoff(100, 1000),
             self._handler,
-            target_offset=checkpoint.target_offset,
-            # No earlier start has written what begins now.
-            owns_end=self._resume.begins_map(route),
+            target_offset=target_offset,
             **self._common(route, checkpoint),
         )
 

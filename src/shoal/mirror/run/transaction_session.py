@@ -76,6 +76,8 @@ MOVE_S: Final = 30.0
 # How often in a row a lane that begins may be fenced; two mirrors of one name would never stop.
 MOST_FENCINGS: Final = 20
 _LOOK_EVERY_S: Final = 0.02
+# A gap is a marker as a rule, which one small fetch shows.
+_GAP_BYTES: Final = 4096
 _LEFT_OUT_EVERY_S: Final = 0.5
 
 # What the transaction says, not the batch: a new epoch helps.
@@ -365,11 +367,16 @@ class TransactionLane:
 
         return await self._target.retrying(attempt)
 
-    async def _data_from(self, tp: TopicPartition, position: int) -> tuple[int | None, int]:
+    async def _data_from(
+        self, tp: TopicPartition, position: int, most_bytes: int | None = None
+    ) -> tuple[int | None, int]:
         """The first offset of committed data in a part of the log, and the end of that part."""
 
         async def attempt() -> tuple[int | None, int]:
-            part = (await self._target.fetch({tp: position}, isolation="read_committed"))[tp]
+            fetched = await self._target.fetch(
+                {tp: position}, partition_max_bytes=most_bytes, isolation="read_committed"
+            )
+            part = fetched[tp]
             if part.error_code != Code.NONE:
                 raise error_for(part.error_code, topic=tp.topic, partition=tp.partition)
             sieve, next_offset = Sieve(part.aborted), position
@@ -475,6 +482,9 @@ class TransactionLane:
             if (extended := maps[tp]) is not None:
                 extended.saved(blocks[tp])
             mirror.committed(extended)
+        for mirror in mirrors.values():
+            if mirror.target not in hidden:
+                await self._inspect_gaps(mirror)
         if hidden:
             # The id is probably stuck: to open it again tells so sooner than a transaction.
             await self._close()
@@ -578,6 +588,16 @@ class TransactionLane:
             for tp, end in ends.items()
             if tp in listed.errors or listed.offsets[tp].offset < end
         }
+
+    async def _inspect_gaps(self, mirror: TransactionalMirror) -> None:
+        """Count records of another producer between the checkpoint and what was written now."""
+        tp = mirror.target
+        for gap in list(mirror.gaps):
+            first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
+            position, found = max(first, gap[0]), None
+            while found is None and position < gap[1]:
+                found, position = await self._data_from(tp, position, most_bytes=_GAP_BYTES)
+            mirror.close_gap(gap, has_data=found is not None and found < gap[1])
 
     # Partitions that are left out.
 

@@ -24,9 +24,6 @@ class RepeatingMirror(PartitionMirror):
     """The state of one partition."""
 
     in_flight_limit: int = 1
-    # Whether nobody but this process has written behind `target_offset` by right: before its first
-    # batch is placed, what an earlier start wrote last may be ahead.
-    owns_end: bool = False
 
     def _number(self, outgoing: Outgoing) -> None:
         prepare(outgoing.batch, NOBODY, NO_SEQUENCE)
@@ -40,9 +37,8 @@ class RepeatingMirror(PartitionMirror):
             elif outgoing.target_offset > self.target_offset:
                 self._fell_back_to = -1  # who wrote what is between is not known
                 ahead = outgoing.target_offset - self.target_offset
-                if self.owns_end and not _may_be_own(outgoing, ahead):
+                if not _may_be_own(outgoing, ahead):
                     self._displaced(outgoing.target_offset, self.target_offset)
-            self.owns_end = True
             self.target_offset = outgoing.target_offset
             self._map(outgoing.spans)
             self.target_offset += outgoing.batch.record_count

@@ -11,7 +11,7 @@ Rules:
   offset below what was acknowledged fails the transaction: the topic may be another one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal.client.codes import Code
 from shoal.client.errors import error_for
@@ -27,6 +27,9 @@ class TransactionalMirror(PartitionMirror):
 
     _taken: int = 0  # batches at the head of the queue that are in the open transaction
     _expected: int = -1  # where the next batch should be; -1 while that is not known
+    # Target offsets between the checkpoint and the first batch of a session: markers and aborted
+    # batches, or data of another producer.
+    gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def _number(self, outgoing: Outgoing) -> None:
         # The session that sends it writes the header.
@@ -78,12 +81,21 @@ class TransactionalMirror(PartitionMirror):
                 message=f"a batch is at offset {offset}, below {self.target_offset}",
             )
         if offset >= 0:
-            if self._expected not in (-1, offset):
+            if self._expected == -1:
+                if offset > self.target_offset:
+                    self.gaps.append((self.target_offset, offset))
+            elif offset != self._expected:
                 self._displaced(offset, self._expected)
             outgoing.target_offset = offset
             if outgoing.is_re_encoded:
                 self._declare(offset)
             self.target_offset = self._expected = offset + outgoing.batch.record_count
+
+    def close_gap(self, gap: tuple[int, int], *, has_data: bool) -> None:
+        """What is in a gap of `gaps` is known: markers and aborted batches only, or data."""
+        self.gaps.remove(gap)
+        if has_data:
+            self._displaced(gap[1], gap[0])
 
     @property
     def next_position(self) -> int:
